@@ -94,7 +94,8 @@ struct pier_buffer_info {
 };
 
 /**
- * A dma-buf of a range of a buffer.
+ * A dma-buf of a range of a buffer. Frozen: pier_dmabuf_close() reads it again, and
+ * `owner` refers to whatever else the library needs.
  *
  * `offset` and `iova` are equal modulo the page size, as the kernel requires
  * (ib_umem_dmabuf_get() and the check before it in uverbs).
@@ -115,10 +116,12 @@ struct pier_dmabuf {
  *
  * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
+ * size       sizeof(**ret_list) in the caller
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count);
+PIER_API int pier_backend_list(struct pier_backend_info **ret_list, uint32_t *ret_count,
+			       size_t size);
 
 /**
  * Do now what the first use of a unit would do, and what may wait for other threads: open
@@ -233,10 +236,13 @@ PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
  * Describe a buffer's memory: its kind, whether it can be exported, and which device
  * holds it.
  *
+ * ret_info  written up to `size` bytes
+ * size      sizeof(*ret_info) in the caller
+ *
  * Errors: those of a backend that cannot determine where its memory is.
  */
 PIER_API int pier_buffer_query(const struct pier_buffer *buffer,
-			       struct pier_buffer_info *ret_info);
+			       struct pier_buffer_info *ret_info, size_t size);
 
 /**
  * Return a pointer through which the CPU can read and write the buffer with ordinary

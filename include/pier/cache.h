@@ -203,9 +203,17 @@ PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
  */
 PIER_API int pier_mr_cache_flush(struct pier_mr_cache *cache);
 
-/** Return the statistics of a cache. Cannot fail. */
+/**
+ * Return the statistics of a cache.
+ *
+ * ret_stats  written up to `size` bytes
+ * size       sizeof(*ret_stats) in the caller
+ *
+ * Cannot fail.
+ */
 PIER_API void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
-					struct pier_mr_cache_stats *ret_stats);
+					struct pier_mr_cache_stats *ret_stats,
+					size_t size);
 
 PIER_END_DECLS
 

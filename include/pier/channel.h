@@ -284,12 +284,13 @@ PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_a
  * the device granted less), cq_depth and comp_vector (with a shared completion queue: the
  * queue's), max_rd_atomic, max_dest_rd_atomic, retry_count (on rxe), gid_index and psn.
  *
- * ret_attr  its size must be set beforehand: call pier_channel_attr_init()
+ * ret_attr  written up to `size` bytes; ret_attr->size becomes `size`
+ * size      sizeof(*ret_attr) in the caller
  *
- * Errors: -EINVAL ret_attr->size is not the size of any version of the struct.
+ * Cannot fail.
  */
-PIER_API int pier_channel_query(const struct pier_channel *channel,
-				struct pier_channel_attr *ret_attr);
+PIER_API void pier_channel_query(const struct pier_channel *channel,
+				 struct pier_channel_attr *ret_attr, size_t size);
 
 /**
  * Return the endpoint that the peer needs to connect to this channel. It offers the GIDs
@@ -380,7 +381,7 @@ enum pier_opcode {
 	PIER_OP_KEEPALIVE = 9,
 };
 
-/** How a request ended. */
+/** How a request ended. Frozen: <pier/inline.h> compiles the layout into programs. */
 struct pier_result {
 	/**
 	 * 0, or a negative errno for the verbs status: -ECANCELED the request was
@@ -405,7 +406,7 @@ struct pier_result {
 
 /**
  * The handle of an outstanding request. It is a value, can be copied, and yields its
- * result once.
+ * result once. Frozen, as struct pier_result.
  *
  * The channel keeps the result until pier_work_poll() or pier_work_wait() returns it or
  * pier_work_drop() discards it. It can keep at least max_send_wr results of the send

@@ -121,10 +121,12 @@ struct pier_gid_entry {
  *
  * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
+ * size       sizeof(**ret_list) in the caller
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count);
+PIER_API int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count,
+			      size_t size);
 
 /**
  * Open a device.
@@ -174,11 +176,14 @@ PIER_API const char *pier_device_name(const struct pier_device *device);
 /**
  * Query the limits and capabilities of a device.
  *
+ * ret_attr  written up to `size` bytes
+ * size      sizeof(*ret_attr) in the caller
+ *
  * Errors: those of ibv_query_device(3), negated; -ECHILD the device belongs to the
  * parent process.
  */
 PIER_API int pier_device_query(struct pier_device *device,
-			       struct pier_device_attr *ret_attr);
+			       struct pier_device_attr *ret_attr, size_t size);
 
 /**
  * Check whether a device can have channels. The library finds out when it opens the
@@ -198,25 +203,30 @@ PIER_API int pier_device_check_channels(const struct pier_device *device);
 /**
  * Query the state and limits of a port.
  *
- * port  from 1 to port_count
+ * port      from 1 to port_count
+ * ret_attr  written up to `size` bytes
+ * size      sizeof(*ret_attr) in the caller
  *
  * Errors: -EINVAL there is no such port; -ECHILD the device belongs to the parent
  * process; others of ibv_query_port(3), negated.
  */
 PIER_API int pier_device_query_port(struct pier_device *device, uint32_t port,
-				    struct pier_port_attr *ret_attr);
+				    struct pier_port_attr *ret_attr, size_t size);
 
 /**
  * Read an entry of a port's GID table.
  *
- * port   from 1 to port_count
- * index  from 0 to gid_count - 1
+ * port       from 1 to port_count
+ * index      from 0 to gid_count - 1
+ * ret_entry  written up to `size` bytes
+ * size       sizeof(*ret_entry) in the caller
  *
  * Errors: -ENODATA the entry is empty; -EINVAL there is no such port or index; -ECHILD
  * the device belongs to the parent process; others of ibv_query_gid_ex(3), negated.
  */
 PIER_API int pier_device_query_gid(struct pier_device *device, uint32_t port,
-				   uint32_t index, struct pier_gid_entry *ret_entry);
+				   uint32_t index, struct pier_gid_entry *ret_entry,
+				   size_t size);
 
 /**
  * Allocate a protection domain. Regions and channels can be used together only within

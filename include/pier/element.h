@@ -24,14 +24,20 @@ PIER_BEGIN_DECLS
  * Threads: any thread may call any function.
  */
 
-/** A range that is read: by a send, or as the source of an RDMA write. */
+/**
+ * A range that is read: by a send, or as the source of an RDMA write. Frozen, as struct
+ * ibv_sge.
+ */
 struct pier_gather {
 	uint64_t addr;	 /**< in the region's iovas */
 	uint32_t length; /**< in bytes */
 	uint32_t lkey;
 };
 
-/** A range that is written: by a receive, or as the target of an RDMA read. */
+/**
+ * A range that is written: by a receive, or as the target of an RDMA read. Frozen, as
+ * struct ibv_sge.
+ */
 struct pier_scatter {
 	uint64_t addr;
 	uint32_t length;

@@ -22,6 +22,8 @@ PIER_BEGIN_DECLS
  * zero all of it, then set the fields that are marked as needed below. All numbers are
  * in host order. docs/wire.md, "A peer without pier", describes how the peer uses the
  * numbers of this end.
+ *
+ * Frozen: programs fill it in. What a later version adds is in `address`.
  */
 struct pier_endpoint {
 	/** Queue pair number, 24 bits, at least 2 (ibv_qp.qp_num). Needed. */

@@ -137,6 +137,8 @@ struct pier_event {
  * Wait for an event and read the oldest one.
  *
  * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: 30 s
+ * ret_event   written up to `size` bytes
+ * size        sizeof(*ret_event) in the caller
  *
  * Returns 1 and the event, which holds the result of the registration. Returns 0 and
  * writes nothing if there is no event and timeout_ms is 0.
@@ -146,7 +148,7 @@ struct pier_event {
  * registrations in a child of fork(2); others of poll(2).
  */
 PIER_API int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
-				   struct pier_event *ret_event);
+				   struct pier_event *ret_event, size_t size);
 
 /**
  * Cancel a registration. Its event then has the error -ECANCELED. If no thread has

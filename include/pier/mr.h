@@ -515,12 +515,14 @@ PIER_API uint32_t pier_mr_parts(const struct pier_mr *mr);
 /**
  * Describe a part of a region.
  *
- * index  of the part, from 0
+ * index     of the part, from 0
+ * ret_part  written up to `size` bytes
+ * size      sizeof(*ret_part) in the caller
  *
  * Errors: -ERANGE there is no part with this index.
  */
 PIER_API int pier_mr_part(const struct pier_mr *mr, uint32_t index,
-			  struct pier_mr_part_info *ret_part);
+			  struct pier_mr_part_info *ret_part, size_t size);
 
 /**
  * Return whether [addr, addr + length), in the region's iovas, lies in the region. A

@@ -3,6 +3,7 @@
 #define PIER_OBJECT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <pier/export.h>
 
@@ -99,10 +100,12 @@ struct pier_object_info {
  *
  * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
+ * size       sizeof(**ret_list) in the caller
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count);
+PIER_API int pier_object_list(struct pier_object_info **ret_list, uint32_t *ret_count,
+			      size_t size);
 
 PIER_END_DECLS
 

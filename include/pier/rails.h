@@ -21,7 +21,8 @@ PIER_BEGIN_DECLS
  *
  *	size = pier_rails_describe(buffer, NULL, mine, sizeof(mine));
  *	... send size bytes of mine, receive their_size bytes of theirs ...
- *	count = pier_rails_choose(mine, size, theirs, their_size, pairs, 8);
+ *	count = pier_rails_choose(mine, size, theirs, their_size, pairs, 8,
+ *				  sizeof(pairs[0]));
  *
  * Pair i of one end connects to pair i of the other: open pairs[i].device, and create a
  * channel on pairs[i].port. The channels are the rails of a transfer (<pier/transfer.h>).
@@ -89,6 +90,7 @@ struct pier_rail_pair {
  *               input
  * ret_pairs     room for `count` pairs; the best are returned
  * count         from 1; the same at both ends, or use only the smaller number of pairs
+ * size          sizeof(ret_pairs[0]) in the caller
  *
  * Returns the number of pairs, from 1.
  *
@@ -98,7 +100,7 @@ struct pier_rail_pair {
  */
 PIER_API int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
 			       size_t their_size, struct pier_rail_pair *ret_pairs,
-			       uint32_t count);
+			       uint32_t count, size_t size);
 
 PIER_END_DECLS
 

@@ -271,22 +271,29 @@ struct pier_receiver_status {
 /**
  * Return the progress of a receiver. Bytes from bounce buffers are visible to device
  * code once they are counted. Other bytes are visible when the receiver has ended
- * without an error. Cannot fail.
+ * without an error.
+ *
+ * ret_status  written up to `size` bytes
+ * size        sizeof(*ret_status) in the caller
+ *
+ * Cannot fail.
  */
 PIER_API void pier_receiver_query(const struct pier_receiver *receiver,
-				  struct pier_receiver_status *ret_status);
+				  struct pier_receiver_status *ret_status, size_t size);
 
 /**
  * Return the state of a rail. `done` is the number of bytes that arrived first on this
  * rail, and `in_flight` the number of its receives.
  *
- * index  from 0, in the order in which the rails were given
+ * index       from 0, in the order in which the rails were given
+ * ret_status  written up to `size` bytes
+ * size        sizeof(*ret_status) in the caller
  *
  * Errors: -ERANGE there is no such rail.
  */
 PIER_API int pier_receiver_query_rail(const struct pier_receiver *receiver,
-				      uint32_t index,
-				      struct pier_rail_status *ret_status);
+				      uint32_t index, struct pier_rail_status *ret_status,
+				      size_t size);
 
 PIER_END_DECLS
 

@@ -2,6 +2,7 @@
 #ifndef PIER_RECOVERY_H
 #define PIER_RECOVERY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <pier/channel.h>
@@ -15,7 +16,7 @@ PIER_BEGIN_DECLS
  *
  * The rules for threads and processes are those of <pier/channel.h>.
  *
- *	if (pier_channel_error(channel, &failure)) {
+ *	if (pier_channel_error(channel, &failure, sizeof(failure))) {
  *		fputs(failure.sentence, stderr);
  *		pier_channel_reset(channel);
  *		pier_channel_handshake(channel, read_fd, write_fd, timeout_ms);
@@ -49,12 +50,13 @@ struct pier_channel_failure {
  *
  * This call does not collect completions; pier_channel_poll() does.
  *
- * ret_failure  may be NULL; not written if 0 is returned
+ * ret_failure  written up to `size` bytes, unless 0 is returned; may be NULL
+ * size         sizeof(*ret_failure) in the caller
  *
  * Returns 0 if the channel is not broken; otherwise its first error, a negative errno.
  */
 PIER_API int pier_channel_error(const struct pier_channel *channel,
-				struct pier_channel_failure *ret_failure);
+				struct pier_channel_failure *ret_failure, size_t size);
 
 /**
  * Reset a channel to its state after pier_channel_create().

@@ -85,6 +85,7 @@ struct pier_pool_message {
 	 * bytes that it wrote), invalidated_rkey. Never an error.
 	 */
 	struct pier_result result;
+	uint64_t reserved[2]; /**< 0; for later members */
 };
 
 /** The attributes of a new pool. Set them up with pier_recv_pool_attr_init(). */

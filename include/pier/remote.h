@@ -18,6 +18,8 @@ PIER_BEGIN_DECLS
  * ibv_post_send(3), in host byte order. All three fields are required: pier checks
  * requests against the length, and the peer's NIC checks them against its region.
  *
+ * Frozen: programs have arrays of them, and fill them in.
+ *
  * Threads: any thread may call any function.
  */
 struct pier_remote {

@@ -213,11 +213,12 @@ struct pier_ring_slot {
 	uint64_t iova;	 /**< of the slot, for elements of the region */
 	uint64_t offset; /**< of the slot in the region, in bytes */
 	uint64_t length; /**< from its beginning to the end of the last read, in bytes */
-	uint64_t sequence; /**< the number of fills that began before it */
-	uint32_t number;   /**< of the slot, from 0 */
-	uint32_t reads;	   /**< of the fill */
-	uint32_t missing;  /**< reads that are not known to have arrived */
-	int error;	   /**< 0, or the error with which the fill failed */
+	uint64_t sequence;    /**< the number of fills that began before it */
+	uint32_t number;      /**< of the slot, from 0 */
+	uint32_t reads;	      /**< of the fill */
+	uint32_t missing;     /**< reads that are not known to have arrived */
+	int error;	      /**< 0, or the error with which the fill failed */
+	uint64_t reserved[2]; /**< 0; for later members */
 };
 
 /**
@@ -344,9 +345,16 @@ struct pier_ring_status {
 	uint64_t bytes;	    /**< that have arrived since then */
 };
 
-/** Return the state of a ring. Cannot fail. */
+/**
+ * Return the state of a ring.
+ *
+ * ret_status  written up to `size` bytes
+ * size        sizeof(*ret_status) in the caller
+ *
+ * Cannot fail.
+ */
 PIER_API void pier_ring_query(const struct pier_ring *ring,
-			      struct pier_ring_status *ret_status);
+			      struct pier_ring_status *ret_status, size_t size);
 
 PIER_END_DECLS
 

@@ -59,7 +59,7 @@ enum pier_scope_flag {
 	PIER_SCOPE_MANUAL = 1 << 0,
 };
 
-/** A failed request of a scope. */
+/** A failed request of a scope. Frozen: the caller has an array of them. */
 struct pier_scope_failure {
 	struct pier_work work; /**< its handle, or the one it would have had */
 	struct pier_result result;
@@ -120,6 +120,7 @@ struct pier_scope_report {
 	struct pier_work first_unpolled;
 	/** The first failure, chosen as for drain_error; valid if failed is not 0. */
 	struct pier_scope_failure cause;
+	uint64_t reserved[2]; /**< 0; for later members */
 };
 
 /**

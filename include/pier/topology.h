@@ -43,7 +43,7 @@ PIER_BEGIN_DECLS
  * Threads: any thread may call any function.
  */
 
-/** The location of a device. */
+/** The location of a device. Frozen: other structs contain it. */
 struct pier_location {
 	char pci[16];  /**< "0000:17:00.0", in lower case; "" if it is on no PCI bus */
 	int numa_node; /**< -1 if unknown */
@@ -109,12 +109,14 @@ struct pier_near_device {
  *
  * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length, which may be 0
+ * size       sizeof(**ret_list) in the caller
  *
  * Errors: -EINVAL a line of PIER_TOPO_FILE is wrong; -ENOMEM; those of open(2) for that
  * file.
  */
 PIER_API int pier_device_list_near(const struct pier_location *location,
-				   struct pier_near_device **ret_list, size_t *ret_count);
+				   struct pier_near_device **ret_list,
+				   uint32_t *ret_count, size_t size);
 
 /**
  * Open the device that PIER_DEVICE names. If PIER_DEVICE is unset, open the RDMA device
@@ -143,10 +145,12 @@ struct pier_memory_unit {
  *
  * ret_list   the list, from malloc(3); free it with free(3); NULL if it is empty
  * ret_count  its length, which may be 0
+ * size       sizeof(**ret_list) in the caller
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count);
+PIER_API int pier_memory_unit_list(struct pier_memory_unit **ret_list,
+				   uint32_t *ret_count, size_t size);
 
 PIER_END_DECLS
 

@@ -312,9 +312,16 @@ struct pier_transfer_status {
 	int error;		/**< 0, or the error with which it ended */
 };
 
-/** Return the progress of a transfer. Cannot fail. */
+/**
+ * Return the progress of a transfer.
+ *
+ * ret_status  written up to `size` bytes
+ * size        sizeof(*ret_status) in the caller
+ *
+ * Cannot fail.
+ */
 PIER_API void pier_transfer_query(const struct pier_transfer *transfer,
-				  struct pier_transfer_status *ret_status);
+				  struct pier_transfer_status *ret_status, size_t size);
 
 #define PIER_RAIL_SENTENCE_SIZE 512
 
@@ -330,13 +337,15 @@ struct pier_rail_status {
 /**
  * Return the state of a rail.
  *
- * index  from 0, in the order in which the rails were given
+ * index       from 0, in the order in which the rails were given
+ * ret_status  written up to `size` bytes
+ * size        sizeof(*ret_status) in the caller
  *
  * Errors: -ERANGE there is no such rail.
  */
 PIER_API int pier_transfer_query_rail(const struct pier_transfer *transfer,
-				      uint32_t index,
-				      struct pier_rail_status *ret_status);
+				      uint32_t index, struct pier_rail_status *ret_status,
+				      size_t size);
 
 /**
  * Write the state of a transfer, at any time. A transfer of the same bytes in another

@@ -390,7 +390,7 @@ void connection::collect_rail(rail &of)
 	} else if (error < 0) {
 		report_failure("a transfer failed");
 		/* Requests behind the first that fails are flushed. */
-		if (pier_channel_error(of.channel, &failure))
+		if (pier_channel_error(of.channel, &failure, sizeof(failure)))
 			error = failure.first.error;
 		fail_all(status_of(error));
 	}

@@ -39,7 +39,7 @@ int device_list::open_one(const std::string &name, const settings &chosen)
 	error = pier_device_open(name.c_str(), &one.handle);
 	if (error)
 		return error;
-	error = pier_device_query(one.handle, &attr);
+	error = pier_device_query(one.handle, &attr, sizeof(attr));
 	if (!error)
 		error = pier_pd_alloc(one.handle, &one.pd);
 	if (!error && chosen.cache)
@@ -70,7 +70,7 @@ int device_list::open_all(const settings &chosen)
 		return size;
 	description.assign((const char *)bytes, (size_t)size);
 	count = pier_rails_choose(bytes, (size_t)size, bytes, (size_t)size, pairs.data(),
-				  (uint32_t)pairs.size());
+				  (uint32_t)pairs.size(), sizeof(pairs[0]));
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++) {
@@ -112,7 +112,7 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 		return -ENODEV;
 	const device_list::device &device = devices.all[(size_t)index];
 
-	error = pier_device_query_port(device.handle, pair.port, &port);
+	error = pier_device_query_port(device.handle, pair.port, &port, sizeof(port));
 	if (error)
 		return error;
 	pier_channel_attr_init(&attr);
@@ -139,7 +139,7 @@ int make_channels(const device_list &devices, const std::string &theirs, uint32_
 
 	count = pier_rails_choose(devices.description.data(), devices.description.size(),
 				  theirs.data(), theirs.size(), pairs.data(),
-				  (uint32_t)pairs.size());
+				  (uint32_t)pairs.size(), sizeof(pairs[0]));
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++) {

@@ -86,7 +86,7 @@ void local_memory::find_flush_group(bool is_cached)
 	flush_group = is_cached ? std::to_string(addr) : "memory";
 	if (!buffer && !is_cached &&
 	    pier_buffer_wrap((void *)addr, length, &found) == 0 &&
-	    pier_buffer_query(found, &info) == 0)
+	    pier_buffer_query(found, &info, sizeof(info)) == 0)
 		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
 			      info.kind;
 	pier_buffer_free(found);
@@ -104,7 +104,7 @@ int local_memory::list_parts(region &of) const
 	struct pier_mr_part_info part;
 
 	for (uint32_t i = 0; i < pier_mr_parts(of.mr); i++) {
-		int error = pier_mr_part(of.mr, i, &part);
+		int error = pier_mr_part(of.mr, i, &part, sizeof(part));
 
 		if (error)
 			return error;

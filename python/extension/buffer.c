@@ -46,7 +46,7 @@ static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	if (!pier_buffer_query(self->buffer, &info))
+	if (!pier_buffer_query(self->buffer, &info, sizeof(info)))
 		self->device = choose_dlpack_device(&info);
 	if (pier_buffer_map(self->buffer, &self->host))
 		self->host = NULL;
@@ -352,7 +352,7 @@ static bool query_buffer(struct pier_py_buffer *self, struct pier_buffer_info *r
 	if (!pier_py_use_begin(&self->use, NAME))
 		return false;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_query(self->buffer, ret_info);
+	error = pier_buffer_query(self->buffer, ret_info, sizeof(*ret_info));
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	if (error)

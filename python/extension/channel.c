@@ -41,8 +41,7 @@ static int remember_timeout(struct pier_py_channel *self)
 {
 	struct pier_channel_attr attr;
 
-	pier_channel_attr_init(&attr);
-	pier_channel_query(self->channel, &attr);
+	pier_channel_query(self->channel, &attr, sizeof(attr));
 	self->timeout_ms = attr.timeout_ms;
 	return 0;
 }
@@ -422,10 +421,9 @@ static PyObject *get_attributes(struct pier_py_channel *self, void *unused)
 	struct pier_channel_attr attr;
 
 	(void)unused;
-	pier_channel_attr_init(&attr);
 	if (!pier_py_channel_take(self))
 		return NULL;
-	pier_channel_query(self->channel, &attr);
+	pier_channel_query(self->channel, &attr, sizeof(attr));
 	pier_py_channel_release(self);
 	return pier_py_channel_attr_record(&attr);
 }
@@ -438,7 +436,7 @@ static PyObject *get_failure(struct pier_py_channel *self, void *unused)
 	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
-	error = pier_channel_error(self->channel, &failure);
+	error = pier_channel_error(self->channel, &failure, sizeof(failure));
 	pier_py_channel_release(self);
 	return error ? PyUnicode_FromString(failure.sentence) : Py_NewRef(Py_None);
 }
@@ -451,7 +449,7 @@ static PyObject *get_connected(struct pier_py_channel *self, void *unused)
 	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
 		return NULL;
 	connected = !self->queue->lock.closed && self->connected &&
-		    pier_channel_error(self->channel, NULL) == 0;
+		    pier_channel_error(self->channel, NULL, 0) == 0;
 	pier_py_channel_release(self);
 	return PyBool_FromLong(connected);
 }

@@ -66,7 +66,7 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_query_port(self->device, number, &port);
+	error = pier_device_query_port(self->device, number, &port, sizeof(port));
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	if (error)
@@ -87,7 +87,7 @@ static PyObject *get_attributes(struct pier_py_device *self, void *unused)
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_query(self->device, &attr);
+	error = pier_device_query(self->device, &attr, sizeof(attr));
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	if (error)

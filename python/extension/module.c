@@ -17,13 +17,13 @@ static PyObject *list_devices(PyObject *module, PyObject *unused)
 {
 	struct pier_device_info *list;
 	PyObject *result;
-	size_t count;
+	uint32_t count;
 	int error;
 
 	(void)module;
 	(void)unused;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_list(&list, &count);
+	error = pier_device_list(&list, &count, sizeof(*list));
 	Py_END_ALLOW_THREADS
 	if (error)
 		return pier_py_fail(error);
@@ -41,13 +41,13 @@ static PyObject *list_backends(PyObject *module, PyObject *unused)
 {
 	struct pier_backend_info *list;
 	PyObject *result;
-	size_t count;
+	uint32_t count;
 	int error;
 
 	(void)module;
 	(void)unused;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_backend_list(&list, &count);
+	error = pier_backend_list(&list, &count, sizeof(*list));
 	Py_END_ALLOW_THREADS
 	if (error)
 		return pier_py_fail(error);

@@ -149,8 +149,7 @@ static int spin_as_configured(struct queue_wait *wait)
 {
 	struct pier_channel_attr attr;
 
-	pier_channel_attr_init(&attr);
-	pier_channel_query(wait->channel, &attr);
+	pier_channel_query(wait->channel, &attr, sizeof(attr));
 	wait->polls = attr.waiting == PIER_WAIT_POLL;
 	if (attr.waiting == PIER_WAIT_ADAPTIVE)
 		return spin(wait, attr.spin_us);

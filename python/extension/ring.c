@@ -329,7 +329,7 @@ static bool query_ring(struct pier_py_ring *self, struct pier_ring_status *ret_s
 {
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return false;
-	pier_ring_query(self->ring, ret_status);
+	pier_ring_query(self->ring, ret_status, sizeof(*ret_status));
 	pier_py_lock_release(&self->lock);
 	return true;
 }

@@ -152,7 +152,7 @@ static bool has_ended(const struct transfer *self)
 {
 	struct pier_transfer_status status;
 
-	pier_transfer_query(self->transfer, &status);
+	pier_transfer_query(self->transfer, &status, sizeof(status));
 	return status.ended;
 }
 
@@ -248,7 +248,7 @@ static int drive_and_report(void *subject, int timeout_ms)
 		return -1;
 	result = drive_slice(self, timeout_ms);
 	settle_transfer(self);
-	pier_transfer_query(self->transfer, &status);
+	pier_transfer_query(self->transfer, &status, sizeof(status));
 	channels = Py_XNewRef(self->rails.channels);
 	pier_py_lock_release(&self->lock);
 	wake_waiters(channels);
@@ -396,7 +396,7 @@ static PyObject *get_status(struct transfer *self, void *unused)
 	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
-	pier_transfer_query(self->transfer, &status);
+	pier_transfer_query(self->transfer, &status, sizeof(status));
 	pier_py_lock_release(&self->lock);
 	return pier_py_record(
 		"TransferStatus", "(KKIIINi)", (unsigned long long)status.length,
@@ -413,9 +413,10 @@ static PyObject *rail_status(struct transfer *self, PyObject *argument)
 	if (!pier_py_uint64(argument, &index) ||
 	    !pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
-	error = index > UINT32_MAX ? -ERANGE
-				   : pier_transfer_query_rail(self->transfer,
-							      (uint32_t)index, &status);
+	error = index > UINT32_MAX
+			? -ERANGE
+			: pier_transfer_query_rail(self->transfer, (uint32_t)index,
+						   &status, sizeof(status));
 	pier_py_lock_release(&self->lock);
 	if (error) {
 		PyErr_Format(PyExc_IndexError, "the transfer has no rail %llu", index);

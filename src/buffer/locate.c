@@ -10,6 +10,7 @@
 #include "device/topology.h"
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/log.h"
 
 int pier_locate_buffer(const char *sysfs, const struct pier_buffer *buffer,
@@ -44,7 +45,8 @@ static void describe_memory(const struct pier_buffer *buffer,
 			 buffer->memory.cpu ? ": it is registered as host memory" : "");
 }
 
-int pier_buffer_query(const struct pier_buffer *buffer, struct pier_buffer_info *ret_info)
+int pier_buffer_query(const struct pier_buffer *buffer, struct pier_buffer_info *ret_info,
+		      size_t size)
 {
 	struct pier_buffer_info info = {
 		.mappable = buffer->memory.cpu != NULL,
@@ -61,7 +63,7 @@ int pier_buffer_query(const struct pier_buffer *buffer, struct pier_buffer_info 
 	describe_memory(buffer, &info);
 	memcpy(info.pci, location.pci, sizeof(info.pci));
 	info.numa_node = location.numa_node;
-	*ret_info = info;
+	pier_write_extensible(&info, sizeof(info), ret_info, size);
 	return 0;
 }
 
@@ -140,7 +142,7 @@ static bool works_here(const struct pier_backend *backend)
 }
 
 int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
-		       size_t *ret_count)
+		       uint32_t *ret_count)
 {
 	struct units units = { .sysfs = sysfs };
 	const struct pier_backend_entry *entries;
@@ -162,9 +164,18 @@ int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
 	return 0;
 }
 
-int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count)
+int pier_memory_unit_list(struct pier_memory_unit **ret_list, uint32_t *ret_count,
+			  size_t size)
 {
-	return pier_list_units_in(PIER_SYSFS, ret_list, ret_count);
+	struct pier_memory_unit *list;
+	uint32_t count;
+	int error = pier_list_units_in(PIER_SYSFS, &list, &count);
+
+	if (!error)
+		error = pier_write_list(list, sizeof(*list), count, ret_list, size);
+	if (!error)
+		*ret_count = count;
+	return error;
 }
 
 int pier_locate_unit(const char *sysfs, const char *spec,

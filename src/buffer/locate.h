@@ -15,7 +15,7 @@ int pier_locate_buffer(const char *sysfs, const struct pier_buffer *buffer,
 
 /* pier_memory_unit_list() with another root of sysfs. */
 int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
-		       size_t *ret_count);
+		       uint32_t *ret_count);
 
 /*
  * Find a unit by its spec in that list: "cuda:0". Only its backend is asked.

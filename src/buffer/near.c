@@ -10,6 +10,7 @@
 #include "buffer.h"
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/log.h"
 #include "device/device.h"
 #include "device/open.h"
@@ -177,18 +178,18 @@ static void spread_equal_devices(const struct pier_topology *topology,
 
 static int list_devices(const struct pier_topology *topology,
 			const struct pier_location *location,
-			struct pier_near_device **ret_list, size_t *ret_count)
+			struct pier_near_device **ret_list, uint32_t *ret_count)
 {
 	struct pier_device_info *devices;
 	struct pier_near_device *list;
-	size_t count;
-	int error = pier_device_list(&devices, &count);
+	uint32_t count;
+	int error = pier_device_list(&devices, &count, sizeof(*devices));
 
 	if (error)
 		return error;
 	count = keep_rdma_devices(devices, count);
-	list = calloc(count + 1, sizeof(*list));
-	for (size_t i = 0; list && i < count; i++) {
+	list = calloc((size_t)count + 1, sizeof(*list));
+	for (uint32_t i = 0; list && i < count; i++) {
 		struct pier_near_device device = { 0 };
 
 		snprintf(device.name, sizeof(device.name), "%s", devices[i].name);
@@ -200,7 +201,7 @@ static int list_devices(const struct pier_topology *topology,
 	}
 	free(devices);
 	if (!list)
-		return pier_fail(ENOMEM, "no memory for a list of %zu devices", count);
+		return pier_fail(ENOMEM, "no memory for a list of %u devices", count);
 	spread_equal_devices(topology, location, list, count);
 	*ret_list = list;
 	*ret_count = count;
@@ -208,7 +209,7 @@ static int list_devices(const struct pier_topology *topology,
 }
 
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
-		      struct pier_near_device **ret_list, size_t *ret_count)
+		      struct pier_near_device **ret_list, uint32_t *ret_count)
 {
 	struct pier_topology topology;
 	int error = pier_topology_open(sysfs, &topology);
@@ -220,9 +221,18 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 }
 
 int pier_device_list_near(const struct pier_location *location,
-			  struct pier_near_device **ret_list, size_t *ret_count)
+			  struct pier_near_device **ret_list, uint32_t *ret_count,
+			  size_t size)
 {
-	return pier_list_near_in(PIER_SYSFS, location, ret_list, ret_count);
+	struct pier_near_device *list;
+	uint32_t count;
+	int error = pier_list_near_in(PIER_SYSFS, location, &list, &count);
+
+	if (!error)
+		error = pier_write_list(list, sizeof(*list), count, ret_list, size);
+	if (!error)
+		*ret_count = count;
+	return error;
 }
 
 /* A device is opened even if the backend cannot report a location. */
@@ -238,7 +248,7 @@ static struct pier_location find_buffer(const char *sysfs,
 }
 
 int pier_list_near_buffer(const char *sysfs, const struct pier_buffer *buffer,
-			  struct pier_near_device **ret_list, size_t *ret_count)
+			  struct pier_near_device **ret_list, uint32_t *ret_count)
 {
 	struct pier_location location = find_buffer(sysfs, buffer);
 
@@ -259,7 +269,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 {
 	struct pier_location location = find_buffer(sysfs, buffer);
 	struct pier_near_device *list = NULL;
-	size_t count = 0;
+	uint32_t count = 0;
 	int error = 0;
 
 	if (!has_no_location(&location))

@@ -8,11 +8,11 @@
 
 /* pier_device_list_near() with another root of sysfs. */
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
-		      struct pier_near_device **ret_list, size_t *ret_count);
+		      struct pier_near_device **ret_list, uint32_t *ret_count);
 
 /* The same for a buffer's memory; NULL: of no location. */
 int pier_list_near_buffer(const char *sysfs, const struct pier_buffer *buffer,
-			  struct pier_near_device **ret_list, size_t *ret_count);
+			  struct pier_near_device **ret_list, uint32_t *ret_count);
 
 /* pier_device_open_near() with another root of sysfs. */
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,

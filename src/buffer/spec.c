@@ -8,6 +8,7 @@
 
 #include "backends/backend.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "spec.h"
 
 static void describe_backend(const struct pier_backend *backend,
@@ -36,7 +37,8 @@ static void describe_problem(const struct pier_backend_entry *entry,
 	snprintf(info->detail, sizeof(info->detail), "%s", entry->problem);
 }
 
-int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count)
+int pier_backend_list(struct pier_backend_info **ret_list, uint32_t *ret_count,
+		      size_t size)
 {
 	const struct pier_backend_entry *entries;
 	size_t count = pier_backend_entries(&entries);
@@ -51,8 +53,9 @@ int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count)
 			describe_problem(&entries[i], &list[i]);
 		snprintf(list[i].origin, sizeof(list[i].origin), "%s", entries[i].origin);
 	}
-	*ret_list = list;
-	*ret_count = count;
+	if (pier_write_list(list, sizeof(*list), (uint32_t)count, ret_list, size))
+		return -ENOMEM;
+	*ret_count = (uint32_t)count;
 	return 0;
 }
 

@@ -20,6 +20,7 @@
 #include "channel/setup/verbs_objects.h"
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/object.h"
 #include "create.h"
 #include "status.h"
@@ -242,17 +243,12 @@ static uint8_t issued_reads(const struct pier_channel *channel)
 						   : (uint8_t)limit;
 }
 
-int pier_channel_query(const struct pier_channel *channel,
-		       struct pier_channel_attr *ret_attr)
+void pier_channel_query(const struct pier_channel *channel,
+			struct pier_channel_attr *ret_attr, size_t size)
 {
 	struct pier_channel_attr attr = channel->attr;
-	size_t size = ret_attr->size;
 
-	if (size < offsetof(struct pier_channel_attr, cq_depth))
-		return pier_fail(EINVAL,
-				 "channel attributes: size %zu; begin with "
-				 "pier_channel_attr_init()",
-				 size);
+	attr.size = size;
 	attr.mtu = channel->path_mtu ? channel->path_mtu : channel->port_mtu;
 	attr.traffic_class = pier_traffic_class(channel);
 	attr.max_rd_atomic = issued_reads(channel);
@@ -261,26 +257,22 @@ int pier_channel_query(const struct pier_channel *channel,
 	attr.psn = channel->psn;
 	attr.cq_depth = (uint32_t)channel->cq->cqe;
 	attr.comp_vector = channel->completions.comp_vector;
-	if (size > sizeof(attr))
-		memset((char *)ret_attr + sizeof(attr), 0, size - sizeof(attr));
-	memcpy(ret_attr, &attr, size < sizeof(attr) ? size : sizeof(attr));
-	ret_attr->size = size;
-	return 0;
+	pier_write_extensible(&attr, sizeof(attr), ret_attr, size);
 }
 
 int pier_channel_error(const struct pier_channel *channel,
-		       struct pier_channel_failure *ret_failure)
+		       struct pier_channel_failure *ret_failure, size_t size)
 {
 	const struct pier_result *first = &channel->first;
+	struct pier_channel_failure failure = { .first = *first };
 
 	if (!channel->broken || !ret_failure)
 		return channel->broken;
-	ret_failure->first = *first;
-	ret_failure->flushed = channel->flushed;
-	ret_failure->error_class = first->status ? pier_status_class(first->status,
-								     first->opcode)
-						 : PIER_CLASS_STOPPED;
-	snprintf(ret_failure->sentence, sizeof(ret_failure->sentence), "%s",
-		 channel->cause);
+	failure.flushed = channel->flushed;
+	failure.error_class = first->status
+				      ? pier_status_class(first->status, first->opcode)
+				      : PIER_CLASS_STOPPED;
+	snprintf(failure.sentence, sizeof(failure.sentence), "%s", channel->cause);
+	pier_write_extensible(&failure, sizeof(failure), ret_failure, size);
 	return channel->broken;
 }

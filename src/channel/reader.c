@@ -79,7 +79,7 @@ static int find_byte(const struct pier_mr *mr, uint64_t offset,
 {
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++) {
 		struct pier_mr_part_info part;
-		int error = pier_mr_part(mr, i, &part);
+		int error = pier_mr_part(mr, i, &part, sizeof(part));
 
 		if (error)
 			return error;

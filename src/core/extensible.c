@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -34,4 +35,23 @@ void pier_write_extensible(const void *known, size_t known_size, void *ret, size
 
 	memcpy(ret, known, common);
 	memset((char *)ret + common, 0, size - common);
+}
+
+int pier_write_list(void *list, size_t known_size, uint32_t count, void *ret_list,
+		    size_t size)
+{
+	char *given = list;
+
+	if (count && size != known_size) {
+		given = calloc(count, size);
+		for (uint32_t i = 0; given && i < count; i++)
+			pier_write_extensible((char *)list + i * known_size, known_size,
+					      given + i * size, size);
+		free(list);
+		if (!given)
+			return pier_fail(ENOMEM, "no memory for a list of %u entries",
+					 count);
+	}
+	memcpy(ret_list, &given, sizeof(given));
+	return 0;
 }

@@ -3,6 +3,7 @@
 #define PIER_CORE_EXTENSIBLE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Read a struct of a caller that may have been built with an older or a newer
@@ -27,5 +28,17 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
  * members that only a newer header knows are set to 0.
  */
 void pier_write_extensible(const void *known, size_t known_size, void *ret, size_t size);
+
+/*
+ * Return an array of such structs. Each element gets the caller's size.
+ *
+ * list      from malloc(3), or NULL with count 0. This function owns it: after an error
+ *           it is freed
+ * ret_list  a pointer to the caller's pointer
+ *
+ * Errors: -ENOMEM.
+ */
+int pier_write_list(void *list, size_t known_size, uint32_t count, void *ret_list,
+		    size_t size);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "caller.h"
 #include "error.h"
+#include "extensible.h"
 #include "log.h"
 #include "object.h"
 
@@ -142,7 +143,7 @@ static size_t copy_below(const struct pier_object *ancestor,
  * destructors close pier objects.
  */
 static struct pier_object_info *list_below(const struct pier_object *ancestor,
-					   size_t *ret_count)
+					   uint32_t *ret_count)
 {
 	struct pier_object_info *list = NULL, *grown;
 	size_t size = 0, count;
@@ -164,24 +165,27 @@ static struct pier_object_info *list_below(const struct pier_object *ancestor,
 	}
 	for (size_t i = 0; i < count; i++)
 		pier_print_caller(list[i].caller, list[i].where, sizeof(list[i].where));
-	*ret_count = count;
+	*ret_count = (uint32_t)count;
 	return list;
 }
 
-int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count)
+int pier_object_list(struct pier_object_info **ret_list, uint32_t *ret_count, size_t size)
 {
-	struct pier_object_info *list = list_below(NULL, ret_count);
+	uint32_t count;
+	struct pier_object_info *list = list_below(NULL, &count);
 
 	if (!list)
 		return pier_fail(ENOMEM, "no memory for a list of the live objects");
-	*ret_list = list;
+	if (pier_write_list(list, sizeof(*list), count, ret_list, size))
+		return -ENOMEM;
+	*ret_count = count;
 	return 0;
 }
 
 void pier_object_log_below(const struct pier_object *ancestor)
 {
 	struct pier_object_info *list;
-	size_t count = 0;
+	uint32_t count = 0;
 
 	if (!pier_log_takes(PIER_LOG_DEBUG))
 		return;

@@ -9,6 +9,7 @@
 #include <pier/mr.h>
 
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/fork.h"
 #include "core/list.h"
 #include "core/log.h"
@@ -398,7 +399,8 @@ void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq)
 	forget_object(device, 0, cq);
 }
 
-int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_attr)
+int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_attr,
+		      size_t size)
 {
 	struct ibv_device_attr limits;
 	struct pier_device_attr attr = { 0 };
@@ -431,7 +433,7 @@ int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_a
 	attr.counters = device->provider->bind_counter != NULL;
 	attr.max_requested_key = device->provider->max_key;
 	attr.max_joined_ranges = device->provider->max_parts;
-	*ret_attr = attr;
+	pier_write_extensible(&attr, sizeof(attr), ret_attr, size);
 	return 0;
 }
 
@@ -454,8 +456,9 @@ static int check_port(const struct pier_device *device, uint32_t port)
 }
 
 int pier_device_query_port(struct pier_device *device, uint32_t port,
-			   struct pier_port_attr *ret_attr)
+			   struct pier_port_attr *ret_attr, size_t size)
 {
+	struct pier_port_attr known;
 	struct ibv_port_attr attr;
 	int error = check_port(device, port);
 
@@ -466,7 +469,7 @@ int pier_device_query_port(struct pier_device *device, uint32_t port,
 	if (error)
 		return pier_fail_because(error, "querying port %u of %s", port,
 					 device->name);
-	*ret_attr = (struct pier_port_attr){
+	known = (struct pier_port_attr){
 		.active = attr.state == IBV_PORT_ACTIVE,
 		.link_layer = (enum pier_link_layer)attr.link_layer,
 		.lid = attr.lid,
@@ -475,12 +478,14 @@ int pier_device_query_port(struct pier_device *device, uint32_t port,
 		.max_msg_size = attr.max_msg_sz,
 		.gid_count = (uint32_t)attr.gid_tbl_len,
 	};
+	pier_write_extensible(&known, sizeof(known), ret_attr, size);
 	return 0;
 }
 
 int pier_device_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
-			  struct pier_gid_entry *ret_entry)
+			  struct pier_gid_entry *ret_entry, size_t size)
 {
+	struct pier_gid_entry known = { .index = index };
 	struct ibv_gid_entry entry;
 	int error = check_port(device, port);
 
@@ -492,9 +497,9 @@ int pier_device_query_gid(struct pier_device *device, uint32_t port, uint32_t in
 	if (error)
 		return pier_fail_because(error, "querying GID %u of port %u of %s", index,
 					 port, device->name);
-	memcpy(ret_entry->gid, entry.gid.raw, sizeof(ret_entry->gid));
-	ret_entry->index = index;
-	ret_entry->type = (enum pier_gid_type)entry.gid_type;
+	memcpy(known.gid, entry.gid.raw, sizeof(known.gid));
+	known.type = (enum pier_gid_type)entry.gid_type;
+	pier_write_extensible(&known, sizeof(known), ret_entry, size);
 	return 0;
 }
 

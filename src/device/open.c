@@ -11,6 +11,7 @@
 
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/object.h"
@@ -140,7 +141,7 @@ static void copy_name(char *destination, size_t size, const char *source)
 
 struct listing {
 	struct pier_device_info *list;
-	size_t count;
+	uint32_t count;
 	bool failed;
 };
 
@@ -150,7 +151,7 @@ static bool append_device(const struct pier_provider *provider, struct ibv_devic
 	struct listing *listing = argument;
 	struct pier_device_info *grown;
 
-	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
+	grown = realloc(listing->list, ((size_t)listing->count + 1) * sizeof(*grown));
 	if (!grown) {
 		listing->failed = true;
 		return true;
@@ -163,7 +164,7 @@ static bool append_device(const struct pier_provider *provider, struct ibv_devic
 	return false;
 }
 
-int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
+int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count, size_t size)
 {
 	struct listing listing = { 0 };
 	int error = visit_devices(append_device, &listing);
@@ -175,9 +176,11 @@ int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
 		free(listing.list);
 		return pier_fail(ENOMEM, "listing devices: out of memory");
 	}
-	*ret_list = listing.list;
-	*ret_count = listing.count;
-	return 0;
+	error = pier_write_list(listing.list, sizeof(*listing.list), listing.count,
+				ret_list, size);
+	if (!error)
+		*ret_count = listing.count;
+	return error;
 }
 
 struct names {

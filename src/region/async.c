@@ -525,7 +525,8 @@ int pier_event_queue_fd(const struct pier_event_queue *queue)
 	return queue->fd;
 }
 
-static int read_event(struct pier_event_queue *queue, struct pier_event *ret_event)
+static int read_event(struct pier_event_queue *queue, struct pier_event *ret_event,
+		      size_t size)
 {
 	struct pier_registration *registration;
 	int count = pier_check_process(&queue->object);
@@ -539,7 +540,8 @@ static int read_event(struct pier_event_queue *queue, struct pier_event *ret_eve
 		withdraw_event(registration);
 		registration->state = STATE_READ;
 		queue->unread--;
-		*ret_event = registration->event;
+		pier_write_extensible(&registration->event, sizeof(registration->event),
+				      ret_event, size);
 		count = 1;
 	}
 	pthread_mutex_unlock(&queue->lock);
@@ -547,7 +549,7 @@ static int read_event(struct pier_event_queue *queue, struct pier_event *ret_eve
 }
 
 int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
-			  struct pier_event *ret_event)
+			  struct pier_event *ret_event, size_t size)
 {
 	struct pollfd fd = { .fd = queue->fd, .events = POLLIN };
 	int error = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
@@ -556,7 +558,7 @@ int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 	if (error)
 		return error;
 	for (;;) {
-		int count = read_event(queue, ret_event);
+		int count = read_event(queue, ret_event, size);
 		int left = pier_poll_timeout(deadline);
 
 		if (count || timeout_ms == 0)

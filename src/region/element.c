@@ -143,7 +143,7 @@ static uint64_t list_elements(const struct pier_mr *mr, uint64_t offset, uint64_
 		struct pier_mr_part_info part;
 		uint64_t run = length;
 
-		pier_mr_part(mr, index, &part);
+		pier_mr_part(mr, index, &part, sizeof(part));
 		if (index < last && run > part.length - (offset - part.offset))
 			run = part.length - (offset - part.offset);
 		count += list_run(part.iova + (offset - part.offset), run, part.lkey,

@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "mr.h"
 
 static_assert((int)PIER_ACCESS_LOCAL_WRITE == IBV_ACCESS_LOCAL_WRITE, "as verbs");
@@ -61,17 +62,18 @@ uint32_t pier_mr_parts(const struct pier_mr *mr)
 }
 
 int pier_mr_part(const struct pier_mr *mr, uint32_t index,
-		 struct pier_mr_part_info *ret_part)
+		 struct pier_mr_part_info *ret_part, size_t size)
 {
 	struct pier_mr_part only = {
 		.mr = mr->mr, .length = mr->length, .iova = mr->iova, .path = mr->path
 	};
 	const struct pier_mr_part *part = mr->parts ? &mr->parts[index] : &only;
+	struct pier_mr_part_info info;
 
 	if (index >= pier_mr_parts(mr))
 		return pier_fail(ERANGE, "part %u of a region that has %u", index,
 				 pier_mr_parts(mr));
-	*ret_part = (struct pier_mr_part_info){
+	info = (struct pier_mr_part_info){
 		.offset = part->start,
 		.length = part->length,
 		.iova = part->iova,
@@ -79,6 +81,7 @@ int pier_mr_part(const struct pier_mr *mr, uint32_t index,
 		.rkey = mr->window ? mr->window->rkey : part->mr->rkey,
 		.path = part->path,
 	};
+	pier_write_extensible(&info, sizeof(info), ret_part, size);
 	return 0;
 }
 

@@ -60,7 +60,7 @@ int pier_mr_remote_vec(const struct pier_mr *mr, struct pier_remote *ret_parts,
 	for (uint32_t i = 0; i < count; i++) {
 		struct pier_mr_part_info part;
 
-		pier_mr_part(mr, i, &part);
+		pier_mr_part(mr, i, &part, sizeof(part));
 		ret_parts[i] = (struct pier_remote){ .addr = part.iova,
 						     .length = part.length,
 						     .rkey = part.rkey };

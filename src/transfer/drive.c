@@ -9,6 +9,7 @@
 #include "drive.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/log.h"
 
 int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms)
@@ -255,21 +256,23 @@ int pier_drive_fail(struct pier_drive *drive, int error)
 }
 
 int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
-			  struct pier_rail_status *ret_status)
+			  struct pier_rail_status *ret_status, size_t size)
 {
 	const struct pier_rail_base *rail;
+	struct pier_rail_status status;
 
 	if (index >= drive->rail_count)
 		return pier_fail(ERANGE, "rail %u of a %s of %u", index, drive->ops->name,
 				 drive->rail_count);
 	rail = pier_drive_rail(drive, index);
-	*ret_status = (struct pier_rail_status){
+	status = (struct pier_rail_status){
 		.channel = rail->flow.channel,
 		.done = rail->done,
 		.in_flight = rail->flow.count,
 		.error = rail->flow.error,
 	};
-	snprintf(ret_status->sentence, sizeof(ret_status->sentence), "%s",
+	snprintf(status.sentence, sizeof(status.sentence), "%s",
 		 rail->flow.error ? rail->flow.sentence : "");
+	pier_write_extensible(&status, sizeof(status), ret_status, size);
 	return 0;
 }

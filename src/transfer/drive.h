@@ -106,6 +106,6 @@ int pier_drive_wait(struct pier_drive *drive, int timeout_ms);
 int pier_drive_cancel(struct pier_drive *drive);
 int pier_drive_fail(struct pier_drive *drive, int error);
 int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
-			  struct pier_rail_status *ret_status);
+			  struct pier_rail_status *ret_status, size_t size);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/extensible.h"
 #include "core/wire.h"
 #include "rails.h"
 
@@ -126,10 +127,11 @@ static struct pier_rail_pair describe_pair(const struct choice *choice,
 
 /* The best pairs, each port once. Returns how many there are. */
 static uint32_t take_pairs(const struct choice *choice, bool swapped,
-			   struct pier_rail_pair *ret_pairs, uint32_t count)
+			   struct pier_rail_pair *ret_pairs, uint32_t count, size_t size)
 {
 	bool first_used[PIER_RAILS_MAX] = { false },
 	     second_used[PIER_RAILS_MAX] = { false };
+	struct pier_rail_pair known;
 	uint32_t taken = 0;
 
 	for (uint32_t i = 0; i < choice->count && taken < count; i++) {
@@ -140,7 +142,9 @@ static uint32_t take_pairs(const struct choice *choice, bool swapped,
 		if (first_used[pair->first] || second_used[pair->second])
 			continue;
 		first_used[pair->first] = second_used[pair->second] = true;
-		ret_pairs[taken++] = describe_pair(choice, pair, swapped);
+		known = describe_pair(choice, pair, swapped);
+		pier_write_extensible(&known, sizeof(known),
+				      (char *)ret_pairs + taken++ * size, size);
 	}
 	return taken;
 }
@@ -176,17 +180,18 @@ static int fail_without_pair(const struct pier_rails *mine,
 }
 
 static int choose_pairs(struct choice *choice, bool swapped,
-			struct pier_rail_pair *ret_pairs, uint32_t count)
+			struct pier_rail_pair *ret_pairs, uint32_t count, size_t size)
 {
 	find_pairs(choice);
 	if (choice->count == 0)
 		return swapped ? fail_without_pair(&choice->second, &choice->first)
 			       : fail_without_pair(&choice->first, &choice->second);
-	return (int)take_pairs(choice, swapped, ret_pairs, count);
+	return (int)take_pairs(choice, swapped, ret_pairs, count, size);
 }
 
 int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
-		      size_t their_size, struct pier_rail_pair *ret_pairs, uint32_t count)
+		      size_t their_size, struct pier_rail_pair *ret_pairs, uint32_t count,
+		      size_t size)
 {
 	PIER_ENTRY();
 	struct choice *choice;
@@ -215,7 +220,7 @@ int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
 		choice->second = kept;
 	}
 	if (!result)
-		result = choose_pairs(choice, swapped, ret_pairs, count);
+		result = choose_pairs(choice, swapped, ret_pairs, count, size);
 	free(choice);
 	return result;
 }

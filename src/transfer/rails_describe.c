@@ -26,7 +26,7 @@ struct description {
 	const char *sysfs; /* its root */
 	struct pier_rails rails;
 	struct pier_near_device *near; /* all RDMA devices */
-	size_t near_count;
+	uint32_t near_count;
 	struct ifaddrs *addresses; /* of this network namespace */
 	/* Of PIER_CHANNEL, which channels will have: */
 	uint32_t port; /* 0: any */
@@ -221,7 +221,7 @@ static void add_prefix(struct pier_device *device, struct pier_rail_port *port)
 {
 	struct pier_gid_entry entry;
 
-	if (pier_device_query_gid(device, port->port, 0, &entry))
+	if (pier_device_query_gid(device, port->port, 0, &entry, sizeof(entry)))
 		return;
 	memcpy(port->subnet, entry.gid, 8);
 	port->subnet_bits = 64;
@@ -286,7 +286,7 @@ static int add_ports(struct description *description, struct pier_device *device
 	for (uint32_t i = first; !error && i <= last; i++) {
 		struct pier_port_attr attr;
 
-		error = pier_device_query_port(device, i, &attr);
+		error = pier_device_query_port(device, i, &attr, sizeof(attr));
 		if (!error && attr.active && attr.link_layer != PIER_LINK_UNSPECIFIED)
 			error = add_port(description, device, name, i, &attr);
 	}

@@ -623,9 +623,9 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 }
 
 void pier_receiver_query(const struct pier_receiver *receiver,
-			 struct pier_receiver_status *ret_status)
+			 struct pier_receiver_status *ret_status, size_t size)
 {
-	*ret_status = (struct pier_receiver_status){
+	struct pier_receiver_status status = {
 		.length = receiver->drive.length,
 		.done = receiver->drive.done,
 		.rails = receiver->drive.rail_count,
@@ -634,11 +634,12 @@ void pier_receiver_query(const struct pier_receiver *receiver,
 		.error = receiver->drive.error,
 	};
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		ret_status->receives += pier_receiver_rail(receiver, i)->flow.count;
+		status.receives += pier_receiver_rail(receiver, i)->flow.count;
+	pier_write_extensible(&status, sizeof(status), ret_status, size);
 }
 
 int pier_receiver_query_rail(const struct pier_receiver *receiver, uint32_t index,
-			     struct pier_rail_status *ret_status)
+			     struct pier_rail_status *ret_status, size_t size)
 {
-	return pier_drive_query_rail(&receiver->drive, index, ret_status);
+	return pier_drive_query_rail(&receiver->drive, index, ret_status, size);
 }

@@ -604,9 +604,9 @@ int pier_transfer_destroy(struct pier_transfer *transfer)
 }
 
 void pier_transfer_query(const struct pier_transfer *transfer,
-			 struct pier_transfer_status *ret_status)
+			 struct pier_transfer_status *ret_status, size_t size)
 {
-	*ret_status = (struct pier_transfer_status){
+	struct pier_transfer_status status = {
 		.length = transfer->attr.length,
 		.done = transfer->drive.done,
 		.rails = transfer->drive.rail_count,
@@ -615,12 +615,14 @@ void pier_transfer_query(const struct pier_transfer *transfer,
 		.ended = transfer->drive.ended,
 		.error = transfer->drive.error,
 	};
+
+	pier_write_extensible(&status, sizeof(status), ret_status, size);
 }
 
 int pier_transfer_query_rail(const struct pier_transfer *transfer, uint32_t index,
-			     struct pier_rail_status *ret_status)
+			     struct pier_rail_status *ret_status, size_t size)
 {
-	return pier_drive_query_rail(&transfer->drive, index, ret_status);
+	return pier_drive_query_rail(&transfer->drive, index, ret_status, size);
 }
 
 /* Everything that has not arrived, including chunks in flight. */

@@ -111,7 +111,7 @@ static void check_hits(const struct bench *bench, uint64_t hits)
 {
 	struct pier_mr_cache_stats stats;
 
-	pier_mr_cache_query_stats(bench->cache, &stats);
+	pier_mr_cache_query_stats(bench->cache, &stats, sizeof(stats));
 	if (stats.hits == hits && stats.count == bench->regions)
 		return;
 	fprintf(stderr, "pier-cache-perf: %llu hits of %llu, %zu regions of %zu\n",

@@ -31,7 +31,7 @@ static struct pier_event next_event(struct pier_event_queue *queue)
 	struct pier_event event = { 0 };
 
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
-	expect_result(pier_event_queue_wait(queue, 0, &event), 1);
+	expect_result(pier_event_queue_wait(queue, 0, &event, sizeof(event)), 1);
 	if (event.error)
 		fail_msg("registered by a thread: %d: %s", event.error, event.sentence);
 	return event;
@@ -118,7 +118,8 @@ static void cancelled_registration_leaves_nothing(void **state)
 	while (events-- > 0) {
 		struct pier_event event;
 
-		expect_result(pier_event_queue_wait(queue, PATIENT, &event), 1);
+		expect_result(
+			pier_event_queue_wait(queue, PATIENT, &event, sizeof(event)), 1);
 		assert_true(event.error == 0 || event.error == -ECANCELED);
 		expect_ok(pier_mr_dereg(event.mr));
 		expect_ok(pier_registration_close(event.registration));

@@ -81,7 +81,7 @@ static void reallocated_memory_is_registered_again(void **state)
 			map_at(memory, MAP_FIXED_NOREPLACE);
 		}
 	}
-	pier_mr_cache_query_stats(cache, &stats);
+	pier_mr_cache_query_stats(cache, &stats, sizeof(stats));
 	assert_int_equal(stats.hits, stats.watching ? 10 : 0);
 	assert_int_equal(stats.count, 0);
 	munmap(memory, LENGTH);
@@ -113,7 +113,7 @@ static void cached_buffer_can_be_freed(void **state)
 		expect_ok(pier_mr_cache_put(cache, again));
 		expect_ok(pier_buffer_free(buffer));
 	}
-	pier_mr_cache_query_stats(cache, &stats);
+	pier_mr_cache_query_stats(cache, &stats, sizeof(stats));
 	assert_int_equal(stats.hits, 5);
 	assert_int_equal(stats.misses, 5);
 	assert_int_equal(stats.count, 0);

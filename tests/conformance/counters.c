@@ -10,7 +10,7 @@ static bool counts(struct pier_device *device)
 {
 	struct pier_device_attr attr;
 
-	expect_ok(pier_device_query(device, &attr));
+	expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 	return attr.counters;
 }
 
@@ -171,7 +171,7 @@ static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 	uint32_t index = pier_mr_parts(mr);
 
 	do
-		expect_ok(pier_mr_part(mr, --index, &part));
+		expect_ok(pier_mr_part(mr, --index, &part, sizeof(part)));
 	while (part.offset > offset);
 	return (struct pier_remote){ part.iova + offset - part.offset, length,
 				     part.rkey };

@@ -48,7 +48,7 @@ static void skip_if_memfd(struct end *end)
 	struct pier_dmabuf dmabuf;
 	bool memfd;
 
-	expect_ok(pier_device_query(end->device, &attr));
+	expect_ok(pier_device_query(end->device, &attr, sizeof(attr)));
 	expect_ok(pier_dmabuf_export(end->area.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf));
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
 	pier_dmabuf_close(&dmabuf);
@@ -63,7 +63,7 @@ static void skip_if_impossible(struct world *world)
 	struct pier_mr *mr;
 	int error;
 
-	expect_ok(pier_device_query(world->b.device, &attr));
+	expect_ok(pier_device_query(world->b.device, &attr, sizeof(attr)));
 	if (!attr.dmabuf)
 		world_skip("this device cannot register dma-bufs");
 	if (pier_mr_path(world->b.area.mr) == PIER_PATH_HOST)

@@ -156,7 +156,7 @@ static void requested_key_is_used(void **state)
 	struct pier_mr *mr = NULL, *second = NULL;
 	struct pier_device_attr device;
 
-	expect_ok(pier_device_query(world->b.device, &device));
+	expect_ok(pier_device_query(world->b.device, &device, sizeof(device)));
 	attr.requested_key = device.max_requested_key + 1;
 	expect_result(pier_mr_reg_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
 	attr.requested_key = KEY;
@@ -187,7 +187,7 @@ static bool must_join(struct end *end)
 	struct pier_dmabuf dmabuf;
 	bool memfd;
 
-	expect_ok(pier_device_query(end->device, &device));
+	expect_ok(pier_device_query(end->device, &device, sizeof(device)));
 	if (device.max_joined_ranges >= 3)
 		return true;
 	if (!device.dmabuf || access("/dev/udmabuf", R_OK | W_OK) != 0 ||
@@ -254,7 +254,7 @@ static void on_demand_region_covers_unmapped_pages(void **state)
 	int error;
 
 	assert_ptr_not_equal(memory, MAP_FAILED);
-	expect_ok(pier_device_query(world->b.device, &device));
+	expect_ok(pier_device_query(world->b.device, &device, sizeof(device)));
 	attr.access |= PIER_ACCESS_ON_DEMAND;
 	error = pier_mr_reg_attr(world->b.pd, &attr, &mr);
 	assert_int_equal(error, device.on_demand ? 0 : -EOPNOTSUPP);
@@ -286,7 +286,7 @@ static void unsupported_access_is_refused(void **state)
 	};
 
 	assert_ptr_not_equal(memory, MAP_FAILED);
-	expect_ok(pier_device_query(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device, sizeof(device)));
 	cases[0].there = device.atomics;
 	cases[1].there = device.memory_windows;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -339,7 +339,7 @@ static void impossible_attributes_are_refused(void **state)
 	struct pier_channel *channel = NULL;
 	struct pier_device_attr device;
 
-	expect_ok(pier_device_query(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device, sizeof(device)));
 	attr.max_send_wr = device.max_qp_wr + 1;
 	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("max_send_wr");

@@ -184,8 +184,8 @@ static void device_counter_loses_no_wake_up(void **state)
 	struct world *world = world_connected(state);
 	struct pier_device_attr a, b;
 
-	expect_ok(pier_device_query(world->a.device, &a));
-	expect_ok(pier_device_query(world->b.device, &b));
+	expect_ok(pier_device_query(world->a.device, &a, sizeof(a)));
+	expect_ok(pier_device_query(world->b.device, &b, sizeof(b)));
 	if (!a.counters || !b.counters)
 		world_skip("the device does not count writes");
 	play_ping_pong(world, false, 1);

@@ -215,7 +215,7 @@ static struct world *atomic_world(void **state, struct pier_mr **ret_mr)
 	struct pier_device_attr device;
 
 	expect_ok(end_open(&world->a, test_device));
-	expect_ok(pier_device_query(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device, sizeof(device)));
 	expect_ok(end_close(&world->a));
 	if (!device.atomics)
 		world_skip("the device has no atomics");

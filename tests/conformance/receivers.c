@@ -124,7 +124,7 @@ static void expect_received(struct world *world, struct rails *rails, uint64_t l
 	drive(rails, &sent, &came);
 	expect_result(pier_transfer_progress(rails->transfer), 1);
 	expect_result(pier_receiver_progress(rails->receiver), 1);
-	pier_receiver_query(rails->receiver, &status);
+	pier_receiver_query(rails->receiver, &status, sizeof(status));
 	assert_int_equal(status.done, length);
 	image_copy(&world->b.area, THERE, &world->a.area, HERE, length);
 	world_expect(world);
@@ -164,7 +164,7 @@ static void repeated_chunk_is_counted_once(void **state)
 	while (status.done < LENGTH / 4) {
 		expect_result(pier_transfer_progress(rails.transfer) < 0, 0);
 		expect_result(pier_receiver_progress(rails.receiver) < 0, 0);
-		pier_receiver_query(rails.receiver, &status);
+		pier_receiver_query(rails.receiver, &status, sizeof(status));
 	}
 	expect_ok(pier_channel_cancel(rails.far));
 	expect_received(world, &rails, LENGTH);
@@ -188,7 +188,7 @@ static void receiver_resumes_on_reset_channels(void **state)
 	while (status.done < LENGTH / 4) {
 		expect_result(pier_transfer_progress(rails.transfer) < 0, 0);
 		expect_result(pier_receiver_progress(rails.receiver) < 0, 0);
-		pier_receiver_query(rails.receiver, &status);
+		pier_receiver_query(rails.receiver, &status, sizeof(status));
 	}
 	expect_ok(pier_channel_cancel(world->b.channel));
 	drive(&rails, &sent, &came);
@@ -259,7 +259,7 @@ static void stream_moves_more_than_its_buffer(void **state)
 		finished = filled == STREAM;
 		if (finished)
 			expect_ok(pier_transfer_finish(rails.transfer));
-		if (used > 2 * BUFFER && !pier_channel_error(rails.far, NULL))
+		if (used > 2 * BUFFER && !pier_channel_error(rails.far, NULL, 0))
 			expect_ok(pier_channel_cancel(rails.far));
 		sent = pier_transfer_progress(rails.transfer);
 		came = pier_receiver_progress(rails.receiver);

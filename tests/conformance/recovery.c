@@ -45,8 +45,8 @@ static void expect_usable(struct world *world)
 	image_copy(b, 100000, a, 7, SEGMENT);
 	image_copy(a, 100000, b, 9, SEGMENT);
 	world_expect(world);
-	assert_int_equal(pier_channel_error(world->a.channel, NULL), 0);
-	assert_int_equal(pier_channel_error(world->b.channel, NULL), 0);
+	assert_int_equal(pier_channel_error(world->a.channel, NULL, 0), 0);
+	assert_int_equal(pier_channel_error(world->b.channel, NULL, 0), 0);
 }
 
 static void channel_works_after_reset_from_error(void **state)
@@ -63,7 +63,8 @@ static void channel_works_after_reset_from_error(void **state)
 	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &bad, &behind));
 	expect_end(world->a.channel, work, -EACCES);
 	expect_end(world->a.channel, behind, -ECANCELED);
-	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
+	expect_result(pier_channel_error(world->a.channel, &failure, sizeof(failure)),
+		      -EACCES);
 	assert_int_equal(failure.error_class, PIER_CLASS_REFUSED);
 	assert_int_equal(failure.first.opcode, PIER_OP_WRITE);
 	reset_both(world);
@@ -78,7 +79,8 @@ static void channel_works_after_reset_from_timeout(void **state)
 	struct pier_channel_failure failure;
 
 	expect_result(pier_channel_recv(world->a.channel, NULL, 0, 1, NULL), -ETIMEDOUT);
-	expect_result(pier_channel_error(world->a.channel, &failure), -ETIMEDOUT);
+	expect_result(pier_channel_error(world->a.channel, &failure, sizeof(failure)),
+		      -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
 	reset_both(world);
 	expect_ok(ends_connect(&world->a, &world->b));
@@ -146,7 +148,7 @@ static void late_packets_do_not_reach_a_reset_end(void **state)
 	expect_ok(pier_channel_post_recv(world->a.channel, &place, 1, &receive));
 	assert_true(pier_channel_write(world->b.channel, &source, 1, &target, PATIENT) <
 		    0);
-	assert_true(pier_channel_error(world->b.channel, NULL) < 0);
+	assert_true(pier_channel_error(world->b.channel, NULL, 0) < 0);
 	expect_result(pier_work_poll(world->a.channel, receive, NULL), 0);
 	world_expect(world);
 	expect_ok(pier_channel_reset(world->b.channel));
@@ -252,7 +254,7 @@ static void keepalive_finds_the_peer_alive(void **state)
 	world = world_connected_with(state, &attr);
 	expect_result(pier_channel_recv(world->a.channel, NULL, 0, 10 * KEEPALIVE, NULL),
 		      -ETIMEDOUT);
-	pier_channel_error(world->a.channel, &failure);
+	pier_channel_error(world->a.channel, &failure, sizeof(failure));
 	if (failure.error_class != PIER_CLASS_STOPPED)
 		fail_msg("%s", failure.sentence);
 	reset_both(world);
@@ -272,7 +274,8 @@ static void keepalive_needs_write_access(void **state)
 	world = world_connected_with(state, &attr);
 	expect_result(pier_channel_recv(world->a.channel, NULL, 0, PATIENT, NULL),
 		      -ECANCELED);
-	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
+	expect_result(pier_channel_error(world->a.channel, &failure, sizeof(failure)),
+		      -EACCES);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_non_null(strstr(failure.sentence, "REMOTE_WRITE"));
 }
@@ -296,7 +299,7 @@ static void keepalive_detects_a_killed_peer(void **state)
 	child_kill(victim);
 	expect_result(test_work_finish(world->a.channel, receive, PATIENT, NULL),
 		      -ECANCELED);
-	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
+	assert_true(pier_channel_error(world->a.channel, NULL, 0) < 0);
 	/* The channel works again with another peer. */
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_handshake(world->a.channel, second, second, PATIENT));

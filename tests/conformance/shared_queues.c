@@ -268,8 +268,8 @@ static void failing_channel_does_not_disturb_others(void **state)
 		found = test_work_finish(hub.from[0], failing[n], PATIENT, &result);
 		assert_true(found < 0 && found == result.error);
 	}
-	assert_int_not_equal(pier_channel_error(hub.from[0], NULL), 0);
-	assert_int_equal(pier_channel_error(hub.from[1], NULL), 0);
+	assert_int_not_equal(pier_channel_error(hub.from[0], NULL, 0), 0);
+	assert_int_equal(pier_channel_error(hub.from[1], NULL, 0), 0);
 	write_through_all_but(&hub, 0);
 	expect_ok(pier_channel_reset(hub.from[0]));
 	expect_ok(pier_channel_reset(hub.to[0]));

@@ -55,7 +55,7 @@ static void open_base(struct part *part, struct world *world)
 	struct pier_device_attr attr;
 	struct end *end = &world->b;
 
-	expect_ok(pier_device_query(end->device, &attr));
+	expect_ok(pier_device_query(end->device, &attr, sizeof(attr)));
 	part->world = world;
 	part->window = attr.memory_windows &&
 		       pier_mr_path(end->area.mr) == PIER_PATH_HOST;

@@ -195,7 +195,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	struct pier_rail_status rail;
 	uint64_t missing;
 
-	pier_transfer_query(transfer, &status);
+	pier_transfer_query(transfer, &status, sizeof(status));
 	assert_true(status.ended);
 	assert_int_equal(status.in_flight, 0);
 	assert_int_equal(status.working_rails, 0);
@@ -205,7 +205,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	attr_of(world, rails, 1, LENGTH);
 	expect_ok(pier_transfer_resume(transfer, rails->list, 1));
 	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
-	expect_ok(pier_transfer_query_rail(transfer, 0, &rail));
+	expect_ok(pier_transfer_query_rail(transfer, 0, &rail, sizeof(rail)));
 	assert_int_equal(rail.done, missing);
 }
 

@@ -366,7 +366,7 @@ static int reg_mr_async(struct scene *scene)
 	attr.access = PIER_ACCESS_SHARED;
 	expect_ok(pier_event_queue_create(NULL, &queue));
 	expect_ok(pier_mr_reg_async(queue, scene->world->a.pd, &attr, &registration));
-	expect_result(pier_event_queue_wait(queue, PATIENT, &event), 1);
+	expect_result(pier_event_queue_wait(queue, PATIENT, &event, sizeof(event)), 1);
 	give_back(event.error, &event.mr);
 	expect_ok(pier_registration_close(registration));
 	expect_ok(pier_event_queue_destroy(queue));

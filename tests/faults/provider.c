@@ -56,7 +56,7 @@ static void is_known_by_name(void **state)
 	uint8_t bytes[64];
 
 	assert_string_equal(pier_device_name(world->a.device), "fault:soft0");
-	expect_ok(pier_device_query(world->a.device, &attr));
+	expect_ok(pier_device_query(world->a.device, &attr, sizeof(attr)));
 	assert_string_equal(attr.provider, "fault");
 	assert_true(attr.memfd_as_dmabuf);
 	expect_ok(pier_device_open(pier_device_name(world->a.device), &again));

@@ -62,7 +62,7 @@ static void repair(struct epoch *epoch)
 {
 	struct world *world = epoch->world;
 
-	if (!pier_channel_error(world->a.channel, NULL))
+	if (!pier_channel_error(world->a.channel, NULL, 0))
 		return;
 	INSIST(pier_channel_reset(world->a.channel));
 	INSIST(pier_channel_reset(world->b.channel));

@@ -101,7 +101,8 @@ static int register_by_thread(struct script *script)
 		error = pier_mr_reg_async(script->queue, script->a.pd, &attr,
 					  &script->registration);
 	if (!error)
-		error = pier_event_queue_wait(script->queue, PATIENT, &event);
+		error = pier_event_queue_wait(script->queue, PATIENT, &event,
+					      sizeof(event));
 	if (error < 0)
 		return error;
 	script->registered = event.mr;
@@ -191,7 +192,7 @@ static int play(struct script *script, const char *device)
 	int error = end_open(&script->a, device);
 
 	if (!error)
-		error = pier_device_query(script->a.device, &limits);
+		error = pier_device_query(script->a.device, &limits, sizeof(limits));
 	if (!error)
 		error = register_all(script);
 	if (!error)

@@ -79,7 +79,7 @@ static void expect_there(const struct transfer_outcome *outcome)
 	assert_int_equal(!rail.error, !*rail.sentence);
 	if (rail.error) {
 		assert_int_equal(rail.in_flight, 0);
-		assert_true(pier_channel_error(channel, NULL) < 0);
+		assert_true(pier_channel_error(channel, NULL, 0) < 0);
 	}
 	if (stage.receiver_error < 0)
 		expect_chunks(landed().done, outcome->landed,

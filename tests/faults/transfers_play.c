@@ -177,11 +177,11 @@ static void resume_both(void)
 /* Resuming on a broken channel is refused. */
 static void expect_refused(void)
 {
-	if (status().error && pier_channel_error(fixture.here.channels[0], NULL))
+	if (status().error && pier_channel_error(fixture.here.channels[0], NULL, 0))
 		expect_result(pier_transfer_resume(fixture.transfer, fixture.rails, 1),
 			      -EPIPE);
 	if (is(LANDS) && landed().error &&
-	    pier_channel_error(fixture.there.channels[0], NULL))
+	    pier_channel_error(fixture.there.channels[0], NULL, 0))
 		expect_result(
 			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
 			-EPIPE);
@@ -206,7 +206,7 @@ static void begin_anew(void)
 {
 	expect_ok(pier_receiver_destroy(fixture.receiver));
 	fixture.receiver = NULL;
-	assert_true(pier_channel_error(fixture.there.channels[0], NULL) < 0);
+	assert_true(pier_channel_error(fixture.there.channels[0], NULL, 0) < 0);
 	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
 	remake_both();
 	begin_both();
@@ -254,8 +254,8 @@ static void expect_sequel(enum sequel sequel)
 {
 	mend();
 	if (sequel == RESUMED) {
-		expect_result(pier_channel_error(fixture.here.channels[0], NULL), 0);
-		expect_result(pier_channel_error(fixture.there.channels[0], NULL), 0);
+		expect_result(pier_channel_error(fixture.here.channels[0], NULL, 0), 0);
+		expect_result(pier_channel_error(fixture.there.channels[0], NULL, 0), 0);
 		resume_both();
 	} else if (sequel == AFTER_RESET) {
 		expect_refused();

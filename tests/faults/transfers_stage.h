@@ -157,7 +157,7 @@ static struct pier_receiver_status landed(void)
 {
 	struct pier_receiver_status now;
 
-	pier_receiver_query(fixture.receiver, &now);
+	pier_receiver_query(fixture.receiver, &now, sizeof(now));
 	return now;
 }
 
@@ -165,7 +165,7 @@ static struct pier_rail_status receiver_rail(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_receiver_query_rail(fixture.receiver, 0, &now));
+	expect_ok(pier_receiver_query_rail(fixture.receiver, 0, &now, sizeof(now)));
 	return now;
 }
 

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_CHECK(pier_rails_pack(&rails, wire, sizeof(wire)) == (int)size);
 	FUZZ_CHECK(!memcmp(wire, data, size));
 	/* Against itself: each end chooses at most one pair for each port. */
-	count = pier_rails_choose(data, size, data, size, pairs, PIER_RAILS_MAX);
+	count = pier_rails_choose(data, size, data, size, pairs, PIER_RAILS_MAX,
+				  sizeof(pairs[0]));
 	FUZZ_CHECK(count <= (int)rails.count);
 	for (int i = 0; i < count; i++) {
 		FUZZ_CHECK(strlen(pairs[i].device) < sizeof(pairs[i].device));

@@ -149,7 +149,7 @@ static void check_refusal(int error, const struct bare_answers *bare,
 {
 	struct pier_buffer_info info;
 
-	expect_ok(pier_buffer_query(buffer, &info));
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
 	gpu_say("  refused: %s", pier_error_message());
 	assert_true(error < 0);
 	assert_true(strlen(pier_error_message()) > 20);

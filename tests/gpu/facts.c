@@ -54,13 +54,13 @@ static void is_what_pier_tells(void **state)
 {
 	struct pier_backend_info *list = NULL;
 	char devices[32];
-	size_t count;
+	uint32_t count;
 	bool found = false;
 
 	(void)state;
 	snprintf(devices, sizeof(devices), "%d device%s,", gpu.count,
 		 gpu.count == 1 ? "" : "s");
-	expect_ok(pier_backend_list(&list, &count));
+	expect_ok(pier_backend_list(&list, &count, sizeof(*list)));
 	for (size_t i = 0; i < count; i++) {
 		if (strcmp(list[i].name, gpu.vendor->name) != 0)
 			continue;

@@ -42,7 +42,7 @@ static void check_query(const struct kind *kind, uint64_t address)
 	struct pier_buffer_info info;
 
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, kind->length, &buffer));
-	expect_ok(pier_buffer_query(buffer, &info));
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
 	gpu_say("%s: kind \"%s\", unit %s, PCI %s, allocation %llu bytes from %+lld on; "
 		"export: %s",
 		kind->name, info.kind, info.unit, info.pci[0] ? info.pci : "none",
@@ -64,7 +64,7 @@ static void check_refusal(const struct kind *kind, struct pier_buffer *buffer)
 	struct pier_mr *mr = NULL;
 
 	assert_true(strlen(pier_error_message()) > 20);
-	expect_ok(pier_buffer_query(buffer, &info));
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
 	/* Plain host memory has a reason of the library's own. */
 	if (!info.no_export[0] || strcmp(info.backend, gpu.vendor->name) != 0)
 		return;

@@ -68,7 +68,7 @@ static void refuse_freed(void *argument)
 	gpu_push();
 	gpu_must(gpu.call.cuMemAlloc(&address, LENGTH));
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, 4096, &before));
-	expect_ok(pier_buffer_query(before, &info));
+	expect_ok(pier_buffer_query(before, &info, sizeof(info)));
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_pop();
 	expect_no_region(before, "wrapped, then freed");

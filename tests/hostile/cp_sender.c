@@ -144,7 +144,7 @@ static void drive_stream(void)
 
 	do {
 		require(link_progress(&nic) >= 0, "progress");
-		pier_transfer_query(nic.transfer, &status);
+		pier_transfer_query(nic.transfer, &status, sizeof(status));
 	} while (status.done < status.length);
 }
 

@@ -192,7 +192,7 @@ static bool can_cache()
 	assert_int_equal(pier_device_open(options.device.c_str(), &device), 0);
 	assert_int_equal(pier_pd_alloc(device, &pd), 0);
 	assert_int_equal(pier_mr_cache_create(pd, nullptr, &cache), 0);
-	pier_mr_cache_query_stats(cache, &stats);
+	pier_mr_cache_query_stats(cache, &stats, sizeof(stats));
 	assert_int_equal(pier_mr_cache_destroy(cache), 0);
 	assert_int_equal(pier_pd_dealloc(pd), 0);
 	pier_device_close(device);

@@ -21,14 +21,14 @@ static inline struct gpu_control *test_load_gpu(char *folder)
 	struct pier_backend_info *list = NULL;
 	struct gpu_control *control;
 	char path[64];
-	size_t count;
+	uint32_t count;
 	void *object;
 
 	assert_non_null(mkdtemp(folder));
 	test_link_plugin(folder, "gpu");
 	assert_int_equal(setenv("PIER_BACKEND_PATH", folder, 1), 0);
 	assert_int_equal(setenv("PIER_CANARY", "off", 1), 0);
-	assert_int_equal(pier_backend_list(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count, sizeof(*list)), 0);
 	free(list);
 	snprintf(path, sizeof(path), "%s/gpu.so", folder);
 	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);

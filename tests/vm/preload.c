@@ -106,7 +106,7 @@ static void test_pier(void **state)
 	struct pier_mr *mr;
 
 	assert_int_equal(pier_device_open(world->device, &device), 0);
-	assert_int_equal(pier_device_query(device, &attr), 0);
+	assert_int_equal(pier_device_query(device, &attr, sizeof(attr)), 0);
 	assert_true(attr.dmabuf);
 	assert_int_equal(pier_pd_alloc(device, &pd), 0);
 	assert_int_equal(pier_mr_reg_dmabuf(pd, 3, 7, 0x9003,

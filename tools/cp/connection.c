@@ -139,8 +139,8 @@ static bool can_be_restored(const struct connection *connection)
 	struct pier_channel_failure failure;
 
 	for (uint32_t i = 0; i < connection->link.rail_count; i++)
-		if (pier_channel_error(connection->link.rails[i].channel, &failure) ==
-			    0 ||
+		if (pier_channel_error(connection->link.rails[i].channel, &failure,
+				       sizeof(failure)) == 0 ||
 		    (failure.error_class != PIER_CLASS_UNREACHABLE &&
 		     failure.error_class != PIER_CLASS_FLUSHED))
 			return false;

@@ -138,7 +138,7 @@ static int open_device(struct link *link, struct rail *rail, const char *name,
 	struct pier_device_attr attr;
 
 	if (pier_device_open(name, &rail->device) < 0 ||
-	    pier_device_query(rail->device, &attr) < 0 ||
+	    pier_device_query(rail->device, &attr, sizeof(attr)) < 0 ||
 	    pier_pd_alloc(rail->device, &rail->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(report->device + used, sizeof(report->device) - used, "%s%s",
@@ -437,7 +437,7 @@ uint64_t link_extended(const struct link *link)
 {
 	struct pier_transfer_status status;
 
-	pier_transfer_query(link->transfer, &status);
+	pier_transfer_query(link->transfer, &status, sizeof(status));
 	return status.length;
 }
 
@@ -472,9 +472,9 @@ struct pier_rail_status link_rail_status(const struct link *link, uint32_t index
 	struct pier_rail_status status = { .error = 0 };
 
 	if (link->transfer)
-		pier_transfer_query_rail(link->transfer, index, &status);
+		pier_transfer_query_rail(link->transfer, index, &status, sizeof(status));
 	else if (link->receiver)
-		pier_receiver_query_rail(link->receiver, index, &status);
+		pier_receiver_query_rail(link->receiver, index, &status, sizeof(status));
 	return status;
 }
 
@@ -484,10 +484,10 @@ static bool explain_port(const struct rail *rail, char *ret_text, size_t size)
 	struct pier_channel_attr channel;
 	struct pier_port_attr port;
 
-	pier_channel_attr_init(&channel);
-	if (!rail->channel || pier_channel_query(rail->channel, &channel) < 0)
+	if (!rail->channel)
 		return false;
-	if (pier_device_query_port(rail->device, channel.port, &port) < 0)
+	pier_channel_query(rail->channel, &channel, sizeof(channel));
+	if (pier_device_query_port(rail->device, channel.port, &port, sizeof(port)) < 0)
 		snprintf(ret_text, size, "%s", pier_error_message());
 	else if (!port.active)
 		snprintf(ret_text, size,
@@ -515,7 +515,7 @@ const struct rail *link_find_broken_rail(const struct link *link)
 	for (uint32_t i = 0; i < link->rail_count; i++) {
 		const struct rail *rail = &link->rails[i];
 
-		if (pier_channel_error(rail->channel, &failure) == 0)
+		if (pier_channel_error(rail->channel, &failure, sizeof(failure)) == 0)
 			continue;
 		if (failure.error_class == PIER_CLASS_UNREACHABLE)
 			return rail;

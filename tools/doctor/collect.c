@@ -15,17 +15,17 @@ struct scope {
 	struct facts *facts;
 	const char *device, *memory;
 	struct pier_device_info *devices;
-	size_t device_count;
+	uint32_t device_count;
 	struct pier_memory_unit *units;
-	size_t unit_count;
+	uint32_t unit_count;
 };
 
 static void keep_backends(struct facts *facts)
 {
 	struct pier_backend_info *list = NULL;
-	size_t count = 0;
+	uint32_t count = 0;
 
-	if (pier_backend_list(&list, &count) < 0)
+	if (pier_backend_list(&list, &count, sizeof(*list)) < 0)
 		return;
 	for (size_t i = 0; i < count; i++) {
 		if (list[i].available)
@@ -46,7 +46,7 @@ static void keep_export(struct facts *facts, const char *spec)
 	int error = pier_buffer_alloc(spec, (size_t)sysconf(_SC_PAGESIZE), &buffer);
 
 	if (!error)
-		error = pier_buffer_query(buffer, &info);
+		error = pier_buffer_query(buffer, &info, sizeof(info));
 	if (!error)
 		error = pier_dmabuf_export(buffer, 0, pier_buffer_length(buffer),
 					   PIER_MAPPING_AUTO, &dmabuf);
@@ -127,12 +127,11 @@ static void keep_choices(struct facts *facts, struct pier_device *device, uint32
 	attr.port = port;
 	if (!error)
 		error = pier_channel_create(pd, &attr, &channel);
-	if (!error)
-		error = pier_channel_query(channel, &attr);
 	if (error) {
 		facts_set_error(facts, pier_error_message(), "pier/nic/%s/ports/%u/%s",
 				nic, port, error == -EADDRNOTAVAIL ? "gid" : "channel");
 	} else {
+		pier_channel_query(channel, &attr, sizeof(attr));
 		keep_gid(facts, device, port, attr.gid_index);
 		facts_set_number(facts, attr.traffic_class,
 				 "pier/nic/%s/ports/%u/traffic_class", nic, port);
@@ -146,7 +145,7 @@ static void keep_port(struct facts *facts, struct pier_device *device, uint32_t 
 	const char *nic = pier_device_name(device);
 	struct pier_port_attr port;
 
-	if (pier_device_query_port(device, number, &port) < 0)
+	if (pier_device_query_port(device, number, &port, sizeof(port)) < 0)
 		return;
 	facts_set(facts, link_layer_name(port.link_layer),
 		  "pier/nic/%s/ports/%u/link_layer", nic, number);
@@ -392,7 +391,8 @@ static uint32_t find_active_port(struct pier_device *device, uint32_t count)
 	if (pier_device_check_channels(device) < 0)
 		return 0;
 	for (uint32_t number = 1; number <= count; number++)
-		if (pier_device_query_port(device, number, &port) == 0 && port.active)
+		if (pier_device_query_port(device, number, &port, sizeof(port)) == 0 &&
+		    port.active)
 			return number;
 	return 0;
 }
@@ -410,7 +410,7 @@ static void keep_nic(const struct scope *scope, const char *name)
 		return;
 	}
 	name = pier_device_name(device);
-	if (pier_device_query(device, &attr) < 0) {
+	if (pier_device_query(device, &attr, sizeof(attr)) < 0) {
 		facts_set_error(facts, pier_error_message(), "pier/nic/%s", name);
 		pier_device_close(device);
 		return;
@@ -521,9 +521,11 @@ void collect_facts(struct facts *facts, const char *device, const char *memory)
 	keep_process(facts);
 	keep_kernel_config(facts);
 	keep_backends(facts);
-	if (pier_memory_unit_list(&scope.units, &scope.unit_count) < 0)
+	if (pier_memory_unit_list(&scope.units, &scope.unit_count, sizeof(*scope.units)) <
+	    0)
 		scope.unit_count = 0;
-	if (pier_device_list(&scope.devices, &scope.device_count) < 0)
+	if (pier_device_list(&scope.devices, &scope.device_count,
+			     sizeof(*scope.devices)) < 0)
 		scope.device_count = 0;
 	reason = read_no_device_reason(scope.devices, scope.device_count);
 	if (reason)

@@ -147,7 +147,7 @@ static void print_port(struct pier_device *device, uint32_t number)
 	struct pier_port_attr port;
 	char message[32], lid[16] = "";
 
-	if (pier_device_query_port(device, number, &port) < 0) {
+	if (pier_device_query_port(device, number, &port, sizeof(port)) < 0) {
 		print_folded(stdout, MARGIN, "  port %-8" PRIu32 " cannot be queried: %s",
 			     number, pier_error_message());
 		return;
@@ -287,7 +287,7 @@ static void write_port(struct json *json, struct pier_device *device, uint32_t n
 
 	json_open(json, NULL, '{');
 	json_uint(json, "port", number);
-	if (pier_device_query_port(device, number, &port) < 0) {
+	if (pier_device_query_port(device, number, &port, sizeof(port)) < 0) {
 		json_string(json, "error", pier_error_message());
 	} else {
 		json_bool(json, "active", port.active);
@@ -416,15 +416,15 @@ static void print_unit_json(struct json *json, const struct unit_facts *facts)
 /* Everything that is printed. */
 struct lists {
 	struct pier_device_info *devices;
-	size_t device_count;
+	uint32_t device_count;
 	/* Those of the devices that are printed, or one with a fault plan. */
 	const struct pier_device_info *shown;
 	size_t shown_count;
 	const char *memory; /* that they shall reach, or NULL */
 	struct pier_backend_info *backends;
-	size_t backend_count;
+	uint32_t backend_count;
 	struct pier_memory_unit *units;
-	size_t unit_count;
+	uint32_t unit_count;
 };
 
 /* Returns how many of them cannot be opened. */
@@ -527,9 +527,12 @@ static int list_and_print(const struct pier_device_info *device, const char *mem
 	struct failure failure = { 0 };
 	size_t failed;
 
-	if (pier_device_list(&lists.devices, &lists.device_count) < 0 ||
-	    pier_backend_list(&lists.backends, &lists.backend_count) < 0 ||
-	    pier_memory_unit_list(&lists.units, &lists.unit_count) < 0) {
+	if (pier_device_list(&lists.devices, &lists.device_count,
+			     sizeof(*lists.devices)) < 0 ||
+	    pier_backend_list(&lists.backends, &lists.backend_count,
+			      sizeof(*lists.backends)) < 0 ||
+	    pier_memory_unit_list(&lists.units, &lists.unit_count, sizeof(*lists.units)) <
+		    0) {
 		fail_pier(&failure, EXIT_DEVICE);
 		print_failure(&failure);
 		goto free_lists;

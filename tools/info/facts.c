@@ -40,7 +40,8 @@ int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
 {
 	static const uint8_t none[16];
 
-	if (pier_device_query_gid(device, port, index, ret_entry) < 0 ||
+	if (pier_device_query_gid(device, port, index, ret_entry, sizeof(*ret_entry)) <
+		    0 ||
 	    memcmp(ret_entry->gid, none, sizeof(none)) == 0)
 		return 0;
 	return inet_ntop(AF_INET6, ret_entry->gid, ret_text, INET6_ADDRSTRLEN) != NULL;
@@ -88,7 +89,8 @@ void read_device_facts(const struct pier_device_info *info, const char *memory,
 	ret_facts->info = *info;
 	if (pier_device_open(info->name, &ret_facts->device) == 0 &&
 	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
-	    pier_device_query(ret_facts->device, &ret_facts->attr) == 0) {
+	    pier_device_query(ret_facts->device, &ret_facts->attr,
+			      sizeof(ret_facts->attr)) == 0) {
 		if (pier_device_check_channels(ret_facts->device) < 0)
 			snprintf(ret_facts->no_channels, sizeof(ret_facts->no_channels),
 				 "%s", pier_error_message());
@@ -123,7 +125,7 @@ void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->unit = unit;
 	if (pier_device_list_near(&unit->location, &ret_facts->near,
-				  &ret_facts->near_count) < 0)
+				  &ret_facts->near_count, sizeof(*ret_facts->near)) < 0)
 		snprintf(ret_facts->near_error, sizeof(ret_facts->near_error), "%s",
 			 pier_error_message());
 }

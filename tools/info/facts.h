@@ -31,7 +31,7 @@ struct device_facts {
 struct unit_facts {
 	const struct pier_memory_unit *unit;
 	struct pier_near_device *near; /* nearest first */
-	size_t near_count;
+	uint32_t near_count;
 	char near_error[512]; /* why there is no list; "" */
 };
 

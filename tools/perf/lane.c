@@ -367,7 +367,7 @@ static int64_t find_room(struct lane *lane, uint32_t needed)
 	if (error < 0)
 		return error;
 	/* Errors of requests without a handle are only recorded there. */
-	error = pier_channel_error(lane->channel, NULL);
+	error = pier_channel_error(lane->channel, NULL, 0);
 	return error ? error : (int64_t)pier_channel_send_room(lane->channel);
 }
 

@@ -72,7 +72,7 @@ static void read_link(const struct perf_rail *rail, uint32_t port, char *ret_lin
 	char path[128], rate[48];
 
 	ret_link[0] = '\0';
-	if (pier_device_query_port(rail->device, port, &attr) < 0)
+	if (pier_device_query_port(rail->device, port, &attr, sizeof(attr)) < 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/ports/%u/rate",
 		 pier_device_name(rail->device), port);
@@ -91,14 +91,13 @@ static void read_device(const struct side *side, const struct perf_rail *rail,
 	add_name(report->device, sizeof(report->device), name);
 	read_driver(name, text, sizeof(text));
 	add_name(report->driver, sizeof(report->driver), text);
-	if (pier_device_query(rail->device, &attr) == 0)
+	if (pier_device_query(rail->device, &attr, sizeof(attr)) == 0)
 		add_name(report->firmware, sizeof(report->firmware), attr.firmware);
 	if (rail == &side->rails[0]) {
 		struct pier_channel_attr channel;
 
-		pier_channel_attr_init(&channel);
-		if (pier_channel_query(side->lanes[0].channel, &channel) == 0)
-			read_link(rail, channel.port, report->link, sizeof(report->link));
+		pier_channel_query(side->lanes[0].channel, &channel, sizeof(channel));
+		read_link(rail, channel.port, report->link, sizeof(report->link));
 	}
 }
 
@@ -149,7 +148,7 @@ static void read_environment(struct side *side)
 
 	for (uint32_t i = 0; i < side->rail_count; i++)
 		read_device(side, &side->rails[i], report);
-	if (pier_buffer_query(side->buffer, &memory) == 0) {
+	if (pier_buffer_query(side->buffer, &memory, sizeof(memory)) == 0) {
 		snprintf(report->memory_kind, sizeof(report->memory_kind), "%s",
 			 memory.kind);
 		read_memory_driver(memory.backend, report->memory_driver,
@@ -203,7 +202,7 @@ static int alloc_staging(struct side *side, struct failure *failure)
 	struct pier_buffer_info info;
 	char spec[PERF_NAME_MAX] = "host";
 
-	if (pier_buffer_query(side->buffer, &info) == 0 &&
+	if (pier_buffer_query(side->buffer, &info, sizeof(info)) == 0 &&
 	    (strcmp(info.backend, "cuda") == 0 || strcmp(info.backend, "hip") == 0))
 		snprintf(spec, sizeof(spec), "%.16s:%.16s:host", info.backend, info.unit);
 	if (pier_buffer_alloc(spec, perf_lane_size(side->settings) * side->lane_count,
@@ -218,7 +217,7 @@ static int open_device(struct side *side, struct perf_rail *rail, const char *na
 	struct pier_device_attr attr;
 
 	if (pier_device_open(name, &rail->device) < 0 ||
-	    pier_device_query(rail->device, &attr) < 0 ||
+	    pier_device_query(rail->device, &attr, sizeof(attr)) < 0 ||
 	    pier_pd_alloc(rail->device, &rail->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	if (side->buffer)

@@ -287,7 +287,7 @@ static int await_byte(struct ping_pong *game)
 			return 0;
 		error = pier_channel_poll(game->lane->channel);
 		if (error >= 0)
-			error = pier_channel_error(game->lane->channel, NULL);
+			error = pier_channel_error(game->lane->channel, NULL, 0);
 		if (error < 0)
 			return error;
 	}

@@ -48,7 +48,7 @@ int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 	    control_expect(control, FRAME_RAILS, &theirs) < 0)
 		return -1;
 	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
-				  ret_pairs, most);
+				  ret_pairs, most, sizeof(ret_pairs[0]));
 	if (count == -EBADMSG)
 		return fail_pier(control->failure, EXIT_PEER);
 	if (count == -EHOSTUNREACH)

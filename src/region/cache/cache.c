@@ -218,18 +218,20 @@ int pier_mr_cache_flush(struct pier_mr_cache *cache)
 }
 
 void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
-			       struct pier_mr_cache_stats *ret_stats)
+			       struct pier_mr_cache_stats *ret_stats, size_t size)
 {
-	*ret_stats = (struct pier_mr_cache_stats){ 0 };
-	if (pier_inherited(&cache->object))
-		return;
-	/* What went before this call is counted as gone. */
-	if (cache->watching)
-		pier_watch_settled();
-	pthread_mutex_lock(&cache->lock);
-	*ret_stats = cache->stats;
-	ret_stats->watched = atomic_load(&cache->watched);
-	pthread_mutex_unlock(&cache->lock);
+	struct pier_mr_cache_stats stats = { 0 };
+
+	if (!pier_inherited(&cache->object)) {
+		/* What went before this call is counted as gone. */
+		if (cache->watching)
+			pier_watch_settled();
+		pthread_mutex_lock(&cache->lock);
+		stats = cache->stats;
+		stats.watched = atomic_load(&cache->watched);
+		pthread_mutex_unlock(&cache->lock);
+	}
+	pier_write_extensible(&stats, sizeof(stats), ret_stats, size);
 }
 
 /* A request for a region. */

@@ -342,9 +342,10 @@ int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *chan
 	return pier_lanes_use(&ring->lanes, channel);
 }
 
-void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status)
+void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status,
+		     size_t size)
 {
-	*ret_status = (struct pier_ring_status){
+	struct pier_ring_status status = {
 		.mr = ring->memory.mr,
 		.buffer = ring->buffer,
 		.held = count_held(ring),
@@ -353,16 +354,18 @@ void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_
 		.reads = ring->lanes.reads,
 		.bytes = ring->lanes.bytes,
 	};
+
 	for (uint32_t i = 0; i < ring->attr.slots; i++) {
 		const struct pier_fill *fill = &ring->fills[i];
 
 		if (is_free(fill) || is_given_up(fill))
-			ret_status->free++;
+			status.free++;
 		else if (fill->state == PIER_FILL_RUNNING)
-			ret_status->filling++;
+			status.filling++;
 		else if (fill->state == PIER_FILL_ENDED)
-			ret_status->ended++;
+			status.ended++;
 	}
+	pier_write_extensible(&status, sizeof(status), ret_status, size);
 }
 
 /* How fills begin, and begin again. */

@@ -20,9 +20,9 @@ static struct pier_buffer *buffer;
 static void print_detail(const char *name)
 {
 	struct pier_backend_info *list = NULL;
-	size_t count = 0;
+	uint32_t count = 0;
 
-	CHECK(pier_backend_list(&list, &count) == 0);
+	CHECK(pier_backend_list(&list, &count, sizeof(*list)) == 0);
 	for (size_t i = 0; i < count; i++) {
 		if (strcmp(list[i].name, name) == 0)
 			printf("%s: %s\n", name, list[i].detail);
@@ -44,7 +44,7 @@ static void use_buffer(void)
 	CHECK(pier_buffer_copy_start_to(buffer, 5, "y", 1, NULL, &copy) == 0);
 	CHECK(pier_copy_wait(copy, 0) == 1);
 	CHECK(pier_copy_free(copy) == 0);
-	CHECK(pier_buffer_query(buffer, &info) == 0);
+	CHECK(pier_buffer_query(buffer, &info, sizeof(info)) == 0);
 	CHECK(strcmp(info.kind, "from elsewhere") == 0);
 	CHECK(pier_dmabuf_export(buffer, 1, 10, PIER_MAPPING_AUTO, &dmabuf) == 0 &&
 	      dmabuf.offset == 1);
@@ -74,7 +74,7 @@ static void use_region(void)
 int main(int count, char **names)
 {
 	struct pier_memory_unit *units = NULL;
-	size_t unit_count = 0;
+	uint32_t unit_count = 0;
 
 	print_detail(count > 1 ? names[1] : "outside");
 	if (count > 1)
@@ -82,7 +82,7 @@ int main(int count, char **names)
 	CHECK(pier_buffer_alloc("outside", 1000, &buffer) == 0);
 	use_buffer();
 	use_region();
-	CHECK(pier_memory_unit_list(&units, &unit_count) == 0);
+	CHECK(pier_memory_unit_list(&units, &unit_count, sizeof(*units)) == 0);
 	CHECK(strcmp(units[unit_count - 1].name, "outside unit") == 0);
 	free(units);
 	CHECK(pier_buffer_alloc("outside:1", 1, &buffer) < 0);

@@ -103,10 +103,10 @@ static void reports_a_failing_search(void **state)
 static void cuts_an_unterminated_detail(void **state)
 {
 	struct pier_backend_info *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
-	assert_int_equal(pier_backend_list(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count, sizeof(*list)), 0);
 	/* Listed after the built-in backends. */
 	assert_string_equal(list[count - 1].name, "liar");
 	assert_false(list[count - 1].available);

@@ -112,10 +112,10 @@ static void registers_a_backend(void **state)
 static void lists_registered_backends(void **state)
 {
 	struct pier_backend_info *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
-	expect_ok(pier_backend_list(&list, &count));
+	expect_ok(pier_backend_list(&list, &count, sizeof(*list)));
 	assert_string_equal(list[count - 1].name, "own");
 	assert_string_equal(list[count - 1].detail, "one page");
 	assert_string_equal(list[count - 1].origin, "pier_backend_register()");

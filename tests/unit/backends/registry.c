@@ -126,10 +126,10 @@ static const struct {
 static void lists_plugins_with_reasons(void **state)
 {
 	struct pier_backend_info *list;
-	size_t count, arena = 0;
+	uint32_t count, arena = 0;
 
 	(void)state;
-	assert_int_equal(pier_backend_list(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count, sizeof(*list)), 0);
 	for (size_t i = 0; i < count && i < sizeof(expected) / sizeof(expected[0]); i++) {
 		assert_string_equal(list[i].name, expected[i].name);
 		if (expected[i].origin[0]) {

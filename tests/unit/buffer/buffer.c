@@ -97,10 +97,10 @@ static void refuses_unavailable_backends(void **state)
 {
 	struct pier_backend_info *list;
 	struct pier_buffer *buffer;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
-	assert_int_equal(pier_backend_list(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count, sizeof(*list)), 0);
 	assert_true(count >= 4);
 	for (size_t i = 0; i < count; i++) {
 		int result = pier_buffer_alloc(list[i].name, 4096, &buffer);

@@ -338,7 +338,7 @@ static struct pier_location unit_location(const char *place)
 {
 	struct pier_memory_unit *units;
 	struct pier_location location;
-	size_t count;
+	uint32_t count;
 
 	setenv("BOARD", place, 1);
 	expect_ok(pier_list_units_in(machine.tree.root, &units, &count));
@@ -354,7 +354,7 @@ static void lists_nearest_devices_first(void **state)
 	for (size_t i = 0; i < ROWS; i++) {
 		struct pier_near_device *list;
 		struct pier_location location;
-		size_t count;
+		uint32_t count;
 
 		if (i == 0 || strcmp(nearest[i - 1].tree, nearest[i].tree) != 0)
 			start_machine(nearest[i].tree);
@@ -377,7 +377,7 @@ static void keeps_the_order_without_a_location(void **state)
 {
 	struct pier_location nowhere = { .numa_node = -1 };
 	struct pier_near_device *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	start_machine("dgx-a100");
@@ -387,7 +387,7 @@ static void keeps_the_order_without_a_location(void **state)
 	free(list);
 	stop_machine();
 	/* The public call must also work on the machine that runs the test. */
-	expect_ok(pier_device_list_near(&nowhere, &list, &count));
+	expect_ok(pier_device_list_near(&nowhere, &list, &count, sizeof(*list)));
 	assert_int_equal(count, machine.tree.nic_count);
 	free(list);
 }
@@ -412,7 +412,7 @@ static void lists_fast_devices_before_slow_ones(void **state)
 	};
 	struct pier_near_device *list;
 	struct pier_location location;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	start_machine("two-socket");
@@ -431,7 +431,7 @@ static void lists_fast_devices_before_slow_ones(void **state)
 static void expect_first(const struct pier_location *location, const char *name)
 {
 	struct pier_near_device *list;
-	size_t count;
+	uint32_t count;
 
 	expect_ok(pier_list_near_in(machine.tree.root, location, &list, &count));
 	check_order(list, count);
@@ -480,7 +480,7 @@ static void file_overrides_the_tree(void **state)
 {
 	struct pier_location gpu = { "0000:00:04.0", -1 };
 	struct pier_near_device *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	start_machine("flat-vm");
@@ -514,7 +514,7 @@ static void check_distance(const struct pier_location *location, const char *nam
 			   enum pier_distance expected)
 {
 	struct pier_near_device *list;
-	size_t count, i = 0;
+	uint32_t count, i = 0;
 
 	expect_ok(pier_list_near_in(machine.tree.root, location, &list, &count));
 	while (i < count && strcmp(list[i].name, name) != 0)
@@ -618,7 +618,7 @@ static void errors_of_the_file_name_the_line(void **state)
 	struct pier_location gpu = { "0000:00:04.0", -1 };
 	char long_line[600];
 	struct pier_near_device *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	start_machine("flat-vm");
@@ -1080,7 +1080,7 @@ static void reports_device_locations(void **state)
 static void check_units(const char *places, size_t expected)
 {
 	struct pier_memory_unit *list = NULL;
-	size_t count = 99;
+	uint32_t count = 99;
 
 	setenv("BOARD", places, 1);
 	expect_ok(pier_list_units_in(machine.tree.root, &list, &count));
@@ -1093,7 +1093,7 @@ static void check_units(const char *places, size_t expected)
 static void lists_units(void **state)
 {
 	struct pier_memory_unit *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	start_machine("dgx-a100");
@@ -1119,7 +1119,7 @@ static void lists_units(void **state)
 static void lists_units_that_backends_report(void **state)
 {
 	struct pier_memory_unit *list = NULL;
-	size_t count = 99;
+	uint32_t count = 99;
 
 	(void)state;
 	start_machine("desktop");
@@ -1130,7 +1130,7 @@ static void lists_units_that_backends_report(void **state)
 	check_units("endless", 1024);
 	/* The backend does not work here: it is not asked, although it could answer. */
 	setenv("BOARD", "broken", 1);
-	expect_ok(pier_memory_unit_list(&list, &count));
+	expect_ok(pier_memory_unit_list(&list, &count, sizeof(*list)));
 	assert_int_equal(count, 0);
 	assert_null(list);
 	stop_machine();
@@ -1145,7 +1145,7 @@ static void reports_the_kind_of_memory(void **state)
 	(void)state;
 	setenv("BOARD", "/0,abcd:EF:00.1/3", 1);
 	expect_ok(pier_buffer_alloc("board:1", 100, &buffer));
-	expect_ok(pier_buffer_query(buffer, &info));
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
 	assert_string_equal(info.backend, "board");
 	assert_string_equal(info.unit, "1");
 	assert_int_equal(strlen(info.kind), sizeof(info.kind) - 1);
@@ -1159,7 +1159,7 @@ static void reports_the_kind_of_memory(void **state)
 
 	info.numa_node = 77;
 	setenv("BOARD", "/0,error", 1);
-	expect_result(pier_buffer_query(buffer, &info), -EIO);
+	expect_result(pier_buffer_query(buffer, &info, sizeof(info)), -EIO);
 	test_assert_sentence("asking board where its memory is: Input/output error");
 	assert_int_equal(info.numa_node, 77);
 	expect_ok(pier_buffer_free(buffer));
@@ -1167,7 +1167,7 @@ static void reports_the_kind_of_memory(void **state)
 	expect_ok(pier_buffer_alloc("memfd", 100, &buffer));
 	address = pier_buffer_address(buffer);
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8), 4, &part));
-	expect_ok(pier_buffer_query(part, &info));
+	expect_ok(pier_buffer_query(part, &info, sizeof(info)));
 	assert_string_equal(info.backend, "memfd");
 	assert_string_equal(info.unit, "");
 	assert_string_equal(info.kind, "");
@@ -1181,7 +1181,7 @@ static void reports_the_kind_of_memory(void **state)
 	expect_ok(pier_buffer_free(buffer));
 
 	expect_ok(pier_buffer_alloc("host", 100, &buffer));
-	expect_ok(pier_buffer_query(buffer, &info));
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
 	assert_string_equal(info.no_export, "memory of host has no dma-buf: it is "
 					    "registered as host memory");
 	expect_ok(pier_buffer_free(buffer));

@@ -62,7 +62,7 @@ static void soft0_counts_writes(void **state)
 
 	(void)state;
 	expect_ok(pier_device_open(PIER_SOFT_DEVICE, &device));
-	expect_ok(pier_device_query(device, &attr));
+	expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 	assert_true(attr.counters);
 	expect_ok(pier_device_close(device));
 }

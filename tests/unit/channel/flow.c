@@ -132,7 +132,7 @@ static void first_failed_request_ends_all(void **state)
 	expect_taken(2, -ECANCELED, 0);
 	expect_none(0);
 	assert_int_equal(flow.error, -EACCES);
-	assert_int_equal(pier_channel_error(channel, NULL), -EACCES);
+	assert_int_equal(pier_channel_error(channel, NULL, 0), -EACCES);
 }
 
 static void channel_that_cannot_be_polled_is_stopped(void **state)

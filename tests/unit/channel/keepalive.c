@@ -101,7 +101,7 @@ static void sends_an_empty_write(void **state)
 	expect_asked(1);
 	fake_complete(PIER_ID_KEEPALIVE, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
 	assert_int_equal(pier_channel_poll(channel), 1);
-	assert_int_equal(pier_channel_error(channel, NULL), 0);
+	assert_int_equal(pier_channel_error(channel, NULL, 0), 0);
 	assert_int_equal(pier_channel_next_ms(channel), MINUTE);
 	manual_clock_advance(MINUTE);
 	assert_int_equal(pier_channel_poll(channel), 0);
@@ -192,7 +192,7 @@ static void reports_that_the_peer_is_gone(void **state)
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_poll(channel), 2);
-	expect_result(pier_channel_error(channel, &failure), -ETIMEDOUT);
+	expect_result(pier_channel_error(channel, &failure, sizeof(failure)), -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_int_equal(failure.first.status, IBV_WC_RETRY_EXC_ERR);
@@ -217,7 +217,7 @@ static void reports_that_the_peer_refuses_it(void **state)
 	fake.completes_with = IBV_WC_REM_INV_REQ_ERR;
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_poll(channel), 1);
-	expect_result(pier_channel_error(channel, NULL), -EACCES);
+	expect_result(pier_channel_error(channel, NULL, 0), -EACCES);
 	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("PIER_ACCESS_REMOTE_WRITE");
 	close_channel(channel);
@@ -235,7 +235,7 @@ static void stops_if_posting_fails(void **state)
 	manual_clock_advance(MINUTE);
 	fake.fail_call = fake.calls + 1;
 	assert_int_equal(pier_channel_poll(channel), 0);
-	expect_result(pier_channel_error(channel, &failure), -ENOSPC);
+	expect_result(pier_channel_error(channel, &failure, sizeof(failure)), -ENOSPC);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
 	assert_int_equal(failure.first.status, 0);
 	assert_int_equal(failure.flushed, 1);
@@ -433,7 +433,7 @@ static void ends_with_a_reset(void **state)
 	expect_asked(1);
 	expect_ok(pier_channel_reset(channel));
 	assert_int_equal(fake.sends, 0);
-	assert_int_equal(pier_channel_error(channel, NULL), 0);
+	assert_int_equal(pier_channel_error(channel, NULL, 0), 0);
 	expect_ok(pier_channel_connect(channel, &peer));
 	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(1);

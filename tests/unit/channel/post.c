@@ -305,7 +305,7 @@ static void context_names_the_request_that_broke_the_channel(void **state)
 	fake_complete(fake.log[1].wr.wr_id, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
 	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
 	expect_context(channel, work, -ECANCELED, &marks[2]);
-	expect_result(pier_channel_error(channel, &failure), -EACCES);
+	expect_result(pier_channel_error(channel, &failure, sizeof(failure)), -EACCES);
 	assert_ptr_equal(failure.first.context, &marks[1]);
 	expect_ok(pier_channel_destroy(channel));
 }
@@ -328,7 +328,7 @@ static void parts_of_a_list_have_its_context(void **state)
 	fake_complete(fake.log[0].wr.wr_id, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_WRITE, 0);
 	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
 	expect_context(channel, work, -ECANCELED, &request);
-	expect_result(pier_channel_error(channel, &failure), -EFAULT);
+	expect_result(pier_channel_error(channel, &failure, sizeof(failure)), -EFAULT);
 	assert_ptr_equal(failure.first.context, &request);
 	expect_ok(pier_channel_destroy(channel));
 }

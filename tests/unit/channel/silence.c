@@ -183,7 +183,8 @@ static void expect_noticed(int64_t since)
 	struct pier_channel_failure failure;
 	int64_t took = milliseconds() - since;
 
-	expect_result(pier_channel_error(end.channel, &failure), -ETIMEDOUT);
+	expect_result(pier_channel_error(end.channel, &failure, sizeof(failure)),
+		      -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_in_range(took, LIMIT, KEEPALIVE + LIMIT + SLACK);
@@ -218,7 +219,7 @@ static void polling_thread_detects_a_silent_peer(void **state)
 	(void)state;
 	fd = (struct pollfd){ .fd = pier_channel_fd(end.channel), .events = POLLIN };
 	begin = milliseconds();
-	while (pier_channel_error(end.channel, NULL) == 0) {
+	while (pier_channel_error(end.channel, NULL, 0) == 0) {
 		int next = pier_channel_next_ms(end.channel);
 
 		assert_true(turns++ < 100);

@@ -149,14 +149,14 @@ static void describes_a_region_for_the_peer(void **state)
 	assert_null(test_mr_info(window).context);
 	assert_ptr_equal(test_mr_info(window).pd, &fake.pd);
 	assert_int_equal(pier_mr_parts(window), 1);
-	assert_int_equal(pier_mr_part(window, 0, &part), 0);
+	assert_int_equal(pier_mr_part(window, 0, &part, sizeof(part)), 0);
 	assert_int_equal(part.offset, 0);
 	assert_int_equal(part.length, PART);
 	assert_int_equal(part.iova, pier_mr_iova(window));
 	assert_int_equal(part.lkey, 0);
 	assert_int_equal(part.rkey, KEY_BOUND);
 	assert_int_equal(part.path, PIER_PATH_HOST);
-	assert_int_equal(pier_mr_part(window, 1, &part), -ERANGE);
+	assert_int_equal(pier_mr_part(window, 1, &part, sizeof(part)), -ERANGE);
 	assert_int_equal(pier_mr_remote(window, &remote), 0);
 	assert_int_equal(remote.addr, pier_mr_iova(window));
 	assert_int_equal(remote.length, PART);

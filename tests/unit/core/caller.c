@@ -140,9 +140,9 @@ static int close_fixture(void **state)
 static void expect_made_by(const char *maker, size_t first, size_t count)
 {
 	struct pier_object_info *list = NULL;
-	size_t total = 0;
+	uint32_t total = 0;
 
-	expect_ok(pier_object_list(&list, &total));
+	expect_ok(pier_object_list(&list, &total, sizeof(*list)));
 	assert_int_equal(total, first + count);
 	for (size_t i = first; i < total; i++) {
 		Dl_info found = { 0 };
@@ -221,7 +221,7 @@ static void asynchronous_region_records_the_submitter(void **state)
 
 	expect_ok(pier_event_queue_create(NULL, &queue));
 	registration = test_register_async(queue, fixture->pd, fixture->memory);
-	expect_result(pier_event_queue_wait(queue, TIME_MS, &event), 1);
+	expect_result(pier_event_queue_wait(queue, TIME_MS, &event, sizeof(event)), 1);
 	expect_ok(event.error);
 	expect_made_by("test_register_async", FIXED + 1, 3);
 	expect_ok(pier_registration_close(registration));

@@ -191,7 +191,8 @@ static int register_by_queue(struct fixture *fixture)
 	error = pier_mr_reg_async(fixture->queue, fixture->pd, &attr,
 				  &fixture->registration);
 	if (!error)
-		error = pier_event_queue_wait(fixture->queue, TIME_MS, &event);
+		error = pier_event_queue_wait(fixture->queue, TIME_MS, &event,
+					      sizeof(event));
 	return error < 0 ? error : pier_mr_dereg(event.mr);
 }
 
@@ -310,13 +311,15 @@ static struct pier_ring_slot slot;
 		return call;                     \
 	}
 CALL(close_device, pier_device_close(fixture->device))
-CALL(query_device, pier_device_query(fixture->device, &(struct pier_device_attr){ 0 }))
+CALL(query_device, pier_device_query(fixture->device, &(struct pier_device_attr){ 0 },
+				     sizeof(struct pier_device_attr)))
 CALL(device_location,
      pier_device_location(fixture->device, &(struct pier_location){ .numa_node = 0 }))
-CALL(query_port,
-     pier_device_query_port(fixture->device, 1, &(struct pier_port_attr){ 0 }))
+CALL(query_port, pier_device_query_port(fixture->device, 1, &(struct pier_port_attr){ 0 },
+					sizeof(struct pier_port_attr)))
 CALL(query_gid,
-     pier_device_query_gid(fixture->device, 1, 0, &(struct pier_gid_entry){ 0 }))
+     pier_device_query_gid(fixture->device, 1, 0, &(struct pier_gid_entry){ 0 },
+			   sizeof(struct pier_gid_entry)))
 CALL(alloc_pd, pier_pd_alloc(fixture->device, &fixture->pd))
 CALL(dealloc_pd, pier_pd_dealloc(fixture->pd))
 CALL(reg_mr, pier_mr_reg(fixture->pd, fixture, 1, 0, &fixture->mr))
@@ -384,8 +387,8 @@ CALL(group_channel, pier_channel_destroy(pier_group_channel(fixture->group, 0)))
 CALL(destroy_group, pier_group_destroy(fixture->group))
 CALL(reg_mr_async,
      pier_mr_reg_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
-CALL(wait_event,
-     pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 }))
+CALL(wait_event, pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 },
+				       sizeof(struct pier_event)))
 CALL(cancel, pier_registration_cancel(fixture->registration))
 CALL(close_registration, pier_registration_close(fixture->registration))
 CALL(destroy_queue, pier_event_queue_destroy(fixture->queue))
@@ -571,7 +574,7 @@ static int make_all_calls(struct fixture *fixture)
 	failures += pier_srq_outstanding(fixture->srq) != 0;
 	failures += pier_cq_room(fixture->cq) != 1024;
 	failures += pier_recv_pool_broken(fixture->pool) != NULL;
-	pier_ring_query(fixture->ring, &ring);
+	pier_ring_query(fixture->ring, &ring, sizeof(ring));
 	failures += ring.free != 4 || pier_ring_uses(fixture->ring, fixture->a) != 0;
 	failures += pier_device_close(NULL) != 0 || pier_mr_dereg(NULL) != 0;
 	return failures;

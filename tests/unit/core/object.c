@@ -205,17 +205,18 @@ static void lists_all_in_order(void **state)
 		{ PIER_OBJECT_CHANNEL, s->channel, s->pd, "channel of queue pair 0x",
 		  "test_make_channel" },
 	};
-	size_t count = 0, expected = sizeof(all) / sizeof(all[0]);
+	size_t expected = sizeof(all) / sizeof(all[0]);
+	uint32_t count = 0;
 	struct pier_object_info *list = NULL;
 
 	(void)state;
-	expect_ok(pier_object_list(&list, &count));
+	expect_ok(pier_object_list(&list, &count, sizeof(*list)));
 	assert_int_equal(count, expected);
 	for (size_t i = 0; i < expected; i++)
 		expect_info(&list[i], &all[i]);
 	free(list);
 	close_fixture(s);
-	expect_ok(pier_object_list(&list, &count));
+	expect_ok(pier_object_list(&list, &count, sizeof(*list)));
 	assert_int_equal(count, 0);
 	free(list);
 }
@@ -234,12 +235,12 @@ static void prints_offsets_of_static_functions(void **state)
 	struct pier_buffer *buffer = make_unnamed();
 	struct pier_object_info *list = NULL;
 	uintptr_t offset, call, begin = (uintptr_t)make_unnamed;
-	size_t count = 0;
+	uint32_t count = 0;
 	Dl_info found;
 	const char *open;
 
 	(void)state;
-	expect_ok(pier_object_list(&list, &count));
+	expect_ok(pier_object_list(&list, &count, sizeof(*list)));
 	assert_int_equal(count, 1);
 	open = strrchr(list->where, '(');
 	assert_non_null(open);
@@ -404,9 +405,9 @@ static void lists_while_other_threads_allocate(void **state)
 	}
 	for (int round = 0; round < ROUNDS; round++) {
 		struct pier_object_info *list = NULL;
-		size_t count = 0;
+		uint32_t count = 0;
 
-		expect_ok(pier_object_list(&list, &count));
+		expect_ok(pier_object_list(&list, &count, sizeof(*list)));
 		expect_sane(list, count);
 		free(list);
 	}

@@ -605,10 +605,10 @@ static void is_listed_with_its_channels(void **state)
 	struct crew *crew = prepared(state, 3, NULL);
 	struct pier_group *group = crew->members[1].group;
 	struct pier_object_info *list;
-	size_t count, channels = 0, groups = 0, queues = 0;
+	uint32_t count, channels = 0, groups = 0, queues = 0;
 
 	assert_null(pier_group_channel(group, 3));
-	expect_ok(pier_object_list(&list, &count));
+	expect_ok(pier_object_list(&list, &count, sizeof(*list)));
 	for (size_t i = 0; i < count; i++) {
 		groups += list[i].object == (void *)group &&
 			  list[i].kind == PIER_OBJECT_GROUP &&

@@ -31,8 +31,7 @@ static struct pier_cq *queue_of(struct pier_group *group, uint32_t rank)
 {
 	struct pier_channel_attr attr;
 
-	pier_channel_attr_init(&attr);
-	expect_ok(pier_channel_query(pier_group_channel(group, rank), &attr));
+	pier_channel_query(pier_group_channel(group, rank), &attr, sizeof(attr));
 	return attr.cq;
 }
 

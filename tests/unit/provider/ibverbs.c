@@ -58,9 +58,9 @@ static void keep_reason(enum pier_log_level level, const char *message, void *ar
 static size_t count_devices(const char *provider)
 {
 	struct pier_device_info *list;
-	size_t count, found = 0;
+	uint32_t count, found = 0;
 
-	expect_ok(pier_device_list(&list, &count));
+	expect_ok(pier_device_list(&list, &count, sizeof(*list)));
 	for (size_t i = 0; i < count; i++)
 		found += strcmp(list[i].provider, provider) == 0;
 	free(list);

@@ -241,11 +241,11 @@ static struct pier_device *open_device(const char *name, const char *expected)
 static void lists_soft0_without_libibverbs(void **state)
 {
 	struct pier_device_info *list;
-	size_t count;
+	uint32_t count;
 
 	(void)state;
 	verbs.list_error = ENOSYS;
-	assert_int_equal(pier_device_list(&list, &count), 0);
+	assert_int_equal(pier_device_list(&list, &count, sizeof(*list)), 0);
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
 	free(list);
@@ -372,7 +372,7 @@ static void probes_dmabuf_support(void **state)
 		verbs.count = 0;
 		add_nic("nic0", (struct nic){ .probe_error = cases[i].error });
 		device = open_device("nic0", "nic0");
-		assert_int_equal(pier_device_query(device, &attr), 0);
+		assert_int_equal(pier_device_query(device, &attr, sizeof(attr)), 0);
 		assert_int_equal(attr.dmabuf, cases[i].dmabuf);
 		assert_false(attr.memfd_as_dmabuf);
 		pier_device_close(device);
@@ -687,7 +687,7 @@ static void imports_a_pd_and_borrows_it(void **state)
 	expect_ok(pier_pd_import(own, &pd));
 	assert_ptr_equal(pier_pd_verbs(pd), own);
 	assert_string_equal(pier_device_name(pier_pd_device(pd)), "nic0");
-	expect_ok(pier_device_query(pier_pd_device(pd), &attr));
+	expect_ok(pier_device_query(pier_pd_device(pd), &attr, sizeof(attr)));
 	assert_true(attr.dmabuf);
 	expect_ok(pier_mr_reg(pd, memory, LENGTH, PIER_ACCESS_LOCAL_READ, &mr));
 	assert_int_equal(pier_pd_dealloc(pd), -EBUSY);

@@ -526,7 +526,7 @@ static void dmabufs_are_switched_off(void **state)
 	(void)state;
 	setenv("PIER_DMABUF", "off", 1);
 	open_device("soft0");
-	expect_ok(pier_device_query(fixture.device, &attr));
+	expect_ok(pier_device_query(fixture.device, &attr, sizeof(attr)));
 	assert_false(attr.dmabuf);
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("PIER_DMABUF=off switched them off");

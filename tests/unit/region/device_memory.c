@@ -453,7 +453,7 @@ static void registers_by_segments(void **state)
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	for (uint32_t i = 0, start = 0; i < 3; i++) {
-		expect_ok(pier_mr_part(mr, i, &part));
+		expect_ok(pier_mr_part(mr, i, &part, sizeof(part)));
 		assert_int_equal(part.length, lengths[i]);
 		assert_int_equal(part.offset, start);
 		assert_int_equal(part.iova, pier_mr_iova(mr) + start);
@@ -528,7 +528,7 @@ static void appends_ranges_after_segments(void **state)
 	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	for (uint32_t i = 0; i < 3; i++) {
-		expect_ok(pier_mr_part(mr, i, &part));
+		expect_ok(pier_mr_part(mr, i, &part, sizeof(part)));
 		assert_int_equal(part.length, 2 * fixture.page);
 	}
 	expect_ok(pier_mr_dereg(mr));
@@ -574,9 +574,9 @@ static void bounces_one_of_several_ranges(void **state)
 	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 2);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
-	expect_ok(pier_mr_part(mr, 0, &part));
+	expect_ok(pier_mr_part(mr, 0, &part, sizeof(part)));
 	assert_int_equal(part.path, PIER_PATH_HOST);
-	expect_ok(pier_mr_part(mr, 1, &part));
+	expect_ok(pier_mr_part(mr, 1, &part, sizeof(part)));
 	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	expect_ok(pier_mr_dereg(mr));
 }
@@ -632,7 +632,7 @@ static void asks_for_the_facts_of_a_buffer_once(void **state)
 	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
-	expect_ok(pier_buffer_query(fixture.buffer, &info));
+	expect_ok(pier_buffer_query(fixture.buffer, &info, sizeof(info)));
 	assert_string_equal(info.kind, "test memory");
 	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
@@ -808,7 +808,7 @@ static void bounces_by_segments(void **state)
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
-	expect_ok(pier_mr_part(mr, 2, &part));
+	expect_ok(pier_mr_part(mr, 2, &part, sizeof(part)));
 	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	fixture.gpu->copies = 0;
 	expect_ok(pier_mr_sync_for_nic(mr, 2 * fixture.page - 10, 20));

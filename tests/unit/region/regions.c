@@ -327,7 +327,7 @@ static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t p
 	struct pier_mr_part_info info;
 	struct pier_gather gather;
 
-	expect_ok(pier_mr_part(mr, part, &info));
+	expect_ok(pier_mr_part(mr, part, &info, sizeof(info)));
 	expect_ok(pier_mr_gather(mr, pier_mr_iova(mr) + offset, 1, &gather));
 	assert_int_equal(gather.lkey, info.lkey);
 	assert_int_equal(gather.addr, info.iova + offset - info.offset);
@@ -352,12 +352,12 @@ static void joins_ranges_as_parts(void **state)
 	assert_int_equal(pier_mr_length(mr), 1003 + fixture.page);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	assert_int_equal(pier_mr_iova(mr), (uintptr_t)fixture.memory + 100);
-	expect_ok(pier_mr_part(mr, 1, &info));
+	expect_ok(pier_mr_part(mr, 1, &info, sizeof(info)));
 	assert_int_equal(info.offset, 1000);
 	assert_int_equal(info.length, 3);
 	assert_int_equal(info.path, PIER_PATH_DMABUF);
 	assert_int_equal(info.iova, pier_buffer_address(fixture.buffer) + 77);
-	expect_result(pier_mr_part(mr, 3, &info), -ERANGE);
+	expect_result(pier_mr_part(mr, 3, &info, sizeof(info)), -ERANGE);
 	expect_element(mr, 0, 0);
 	expect_element(mr, 999, 0);
 	expect_element(mr, 1000, 1);
@@ -417,7 +417,7 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++) {
 		struct pier_mr_part_info info;
 
-		expect_ok(pier_mr_part(mr, i, &info));
+		expect_ok(pier_mr_part(mr, i, &info, sizeof(info)));
 		assert_int_equal(info.offset, offset);
 		assert_true(info.length > 0 && info.length <= longest);
 		assert_int_equal(info.iova, pier_mr_iova(mr) + offset);
@@ -599,7 +599,7 @@ static void has_sub_regions_over_seams(void **state)
 	expect_ok(pier_mr_reg_sub(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 990);
 	assert_int_equal(pier_mr_parts(sub), 3);
-	expect_ok(pier_mr_part(sub, 1, &info));
+	expect_ok(pier_mr_part(sub, 1, &info, sizeof(info)));
 	assert_int_equal(info.offset, 10);
 	assert_int_equal(info.length, 3);
 	expect_element(sub, 9, 0);

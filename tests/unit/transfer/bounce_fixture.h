@@ -269,7 +269,7 @@ static inline struct pier_transfer_status status(void)
 {
 	struct pier_transfer_status now;
 
-	pier_transfer_query(fixture.transfer, &now);
+	pier_transfer_query(fixture.transfer, &now, sizeof(now));
 	return now;
 }
 
@@ -277,7 +277,7 @@ static inline struct pier_rail_status rail_status(uint32_t index)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_transfer_query_rail(fixture.transfer, index, &now));
+	expect_ok(pier_transfer_query_rail(fixture.transfer, index, &now, sizeof(now)));
 	return now;
 }
 

@@ -181,7 +181,7 @@ static void other_rails_do_not_stall_while_one_is_stopped(void **state)
 	manual_clock_hurry(true);
 	expect_result(pier_transfer_progress(transfer), 0);
 	manual_clock_hurry(false);
-	assert_int_equal(pier_channel_error(rails[0].channel, NULL), -EACCES);
+	assert_int_equal(pier_channel_error(rails[0].channel, NULL, 0), -EACCES);
 	while (pier_transfer_progress(transfer) == 0)
 		complete(fake.sends, IBV_WC_SUCCESS);
 	expect_result(pier_transfer_progress(transfer), 1);

@@ -22,7 +22,7 @@ static void other_rails_take_over(void **state)
 		shuffle(pair);
 		expect_ok(pier_transfer_create(&attr, &transfer));
 		expect_result(pier_transfer_wait(transfer, PATIENT), 1);
-		pier_transfer_query(transfer, &status);
+		pier_transfer_query(transfer, &status, sizeof(status));
 		assert_int_equal(status.working_rails, 1);
 		assert_int_equal(status.error, 0);
 		assert_int_equal(rail_status(transfer, 0).error, -EACCES);
@@ -143,7 +143,7 @@ static void resumes_exactly_the_missing_bytes(void **state)
 		expect_ok(pier_transfer_create(&attr, &transfer));
 		assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 		test_assert_sentence("of 1048576 bytes have arrived: rail");
-		pier_transfer_query(transfer, &status);
+		pier_transfer_query(transfer, &status, sizeof(status));
 		assert_true(status.ended);
 		assert_int_equal(status.working_rails, 0);
 		assert_int_equal(status.in_flight, 0);

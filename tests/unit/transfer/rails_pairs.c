@@ -80,7 +80,8 @@ static void pack(struct end *end)
 static int choose_at(int end, uint32_t count)
 {
 	return pier_rails_choose(ends[end].bytes, ends[end].size, ends[!end].bytes,
-				 ends[!end].size, pairs[end], count);
+				 ends[!end].size, pairs[end], count,
+				 sizeof(pairs[end][0]));
 }
 
 /* Both ends choose, and must agree. Returns the number of pairs. */

@@ -35,7 +35,7 @@ static struct pier_receiver_status landed(void)
 {
 	struct pier_receiver_status now;
 
-	pier_receiver_query(fixture.receiver, &now);
+	pier_receiver_query(fixture.receiver, &now, sizeof(now));
 	return now;
 }
 
@@ -43,7 +43,7 @@ static struct pier_rail_status receiver_rail(uint32_t index)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_receiver_query_rail(fixture.receiver, index, &now));
+	expect_ok(pier_receiver_query_rail(fixture.receiver, index, &now, sizeof(now)));
 	return now;
 }
 
@@ -66,7 +66,7 @@ static bool is_second_rail_idle(void)
 {
 	struct pier_rail_status now;
 
-	return pier_transfer_query_rail(fixture.transfer, 1, &now) == 0 &&
+	return pier_transfer_query_rail(fixture.transfer, 1, &now, sizeof(now)) == 0 &&
 	       now.in_flight == 0;
 }
 
@@ -162,7 +162,8 @@ static void flushes_direct_memory_once(void **state)
 	assert_int_equal(fixture.gpu->copies, 21);
 	expect_moved(LENGTH, false);
 	expect_result(pier_receiver_query_rail(fixture.receiver, 2,
-					       &(struct pier_rail_status){ 0 }),
+					       &(struct pier_rail_status){ 0 },
+					       sizeof(struct pier_rail_status)),
 		      -ERANGE);
 }
 
@@ -856,7 +857,7 @@ static void stops_channels_it_does_not_need(void **state)
 	expect_ok(pier_receiver_next(fixture.receiver, &fixture.receiver_rails[1], 1,
 				     LENGTH));
 	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
-	expect_result(pier_channel_error(fixture.there.channels[0], NULL), -ECANCELED);
+	expect_result(pier_channel_error(fixture.there.channels[0], NULL, 0), -ECANCELED);
 	attr.rails = &fixture.rails[1];
 	begin(&attr);
 	expect_both_arrive();

@@ -61,9 +61,10 @@ static void uses_all_rails(void **state)
 		sum += rail_status(transfer, i).done;
 	}
 	assert_int_equal(sum, LENGTH);
-	expect_result(
-		pier_transfer_query_rail(transfer, 4, &(struct pier_rail_status){ 0 }),
-		-ERANGE);
+	expect_result(pier_transfer_query_rail(transfer, 4,
+					       &(struct pier_rail_status){ 0 },
+					       sizeof(struct pier_rail_status)),
+		      -ERANGE);
 	expect_ok(pier_transfer_destroy(transfer));
 	expect_moved(pair, LENGTH, false);
 }

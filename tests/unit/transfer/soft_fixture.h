@@ -192,7 +192,7 @@ static inline struct pier_rail_status rail_status(const struct pier_transfer *tr
 {
 	struct pier_rail_status status;
 
-	expect_ok(pier_transfer_query_rail(transfer, index, &status));
+	expect_ok(pier_transfer_query_rail(transfer, index, &status, sizeof(status)));
 	return status;
 }
 

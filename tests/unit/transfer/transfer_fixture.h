@@ -118,7 +118,7 @@ static inline struct pier_transfer_status status(void)
 {
 	struct pier_transfer_status now;
 
-	pier_transfer_query(transfer, &now);
+	pier_transfer_query(transfer, &now, sizeof(now));
 	assert_int_equal(now.rails, 1);
 	return now;
 }
@@ -127,7 +127,7 @@ static inline struct pier_rail_status rail_status(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_transfer_query_rail(transfer, 0, &now));
+	expect_ok(pier_transfer_query_rail(transfer, 0, &now, sizeof(now)));
 	return now;
 }
 

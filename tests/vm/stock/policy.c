@@ -34,7 +34,7 @@ static void says_that_it_cannot(void **state)
 
 	for (int i = 0; i < ROUNDS; i++) {
 		expect_ok(pier_device_open(stock_device, &again));
-		expect_ok(pier_device_query(again, &attr));
+		expect_ok(pier_device_query(again, &attr, sizeof(attr)));
 		assert_string_equal(attr.name, stock_device);
 		assert_string_equal(attr.provider, "verbs");
 		assert_false(attr.dmabuf);
@@ -42,7 +42,7 @@ static void says_that_it_cannot(void **state)
 		expect_ok(pier_device_close(again));
 	}
 	/* The one that was open all the time. */
-	expect_ok(pier_device_query(stock->device, &attr));
+	expect_ok(pier_device_query(stock->device, &attr, sizeof(attr)));
 	assert_false(attr.dmabuf);
 	stock_expect_quiet(stock);
 }

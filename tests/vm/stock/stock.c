@@ -28,10 +28,10 @@ static int skip_all(const char *reason)
 static bool is_listed(const char *device)
 {
 	struct pier_device_info *list;
-	size_t count;
+	uint32_t count;
 	bool found = false;
 
-	if (pier_device_list(&list, &count))
+	if (pier_device_list(&list, &count, sizeof(*list)))
 		return false;
 	for (size_t i = 0; i < count; i++)
 		found |= strcmp(list[i].name, device) == 0;

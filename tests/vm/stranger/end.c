@@ -32,7 +32,7 @@ static int open_buffer(struct end *end, const struct words *options, bool *ret_s
 static int open_region(struct end *end, const struct words *options, bool *ret_skip)
 {
 	struct pier_device_attr attr;
-	int error = pier_device_query(end->device, &attr);
+	int error = pier_device_query(end->device, &attr, sizeof(attr));
 
 	if (error)
 		return error;

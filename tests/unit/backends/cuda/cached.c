@@ -42,7 +42,7 @@ static struct pier_mr_cache_stats stats(void)
 {
 	struct pier_mr_cache_stats stats;
 
-	pier_mr_cache_query_stats(fixture.cache, &stats);
+	pier_mr_cache_query_stats(fixture.cache, &stats, sizeof(stats));
 	return stats;
 }
 

@@ -86,7 +86,7 @@ static void persona_and_faults_share_a_plan(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_device_query(device, &attr));
+	expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 	assert_int_equal(attr.max_sge, 4);
 	expect_result(pier_pd_alloc(device, &pd), -EACCES);
 	expect_ok(pier_device_close(device));
@@ -99,7 +99,7 @@ static void personas_have_no_extras_of_soft0(void **state)
 	struct pier_device_attr attr;
 
 	(void)state;
-	expect_ok(pier_device_query(device, &attr));
+	expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 	assert_string_equal(attr.firmware, "like=mlx5");
 	assert_true(attr.dmabuf);
 	assert_false(attr.memfd_as_dmabuf);
@@ -125,7 +125,7 @@ static void dmabuf_probe_answers_as_the_driver(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		struct pier_device *device = open_as(answers[i].plan);
 
-		expect_ok(pier_device_query(device, &attr));
+		expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 		assert_int_equal(attr.dmabuf, answers[i].dmabuf);
 		expect_ok(pier_device_close(device));
 	}
@@ -148,7 +148,7 @@ static void windows_are_reported_if_they_can_be_bound(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		struct pier_device *device = open_as(answers[i].plan);
 
-		expect_ok(pier_device_query(device, &attr));
+		expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 		assert_int_equal(attr.memory_windows, answers[i].windows);
 		expect_ok(pier_device_close(device));
 	}
@@ -160,17 +160,19 @@ static void gids_are_listed_by_type(void **state)
 	struct pier_gid_entry first, second, third;
 
 	(void)state;
-	expect_ok(pier_device_query_gid(device, 1, 0, &first));
-	expect_ok(pier_device_query_gid(device, 1, 1, &second));
-	expect_result(pier_device_query_gid(device, 1, 2, &third), -ENODATA);
+	expect_ok(pier_device_query_gid(device, 1, 0, &first, sizeof(first)));
+	expect_ok(pier_device_query_gid(device, 1, 1, &second, sizeof(second)));
+	expect_result(pier_device_query_gid(device, 1, 2, &third, sizeof(third)),
+		      -ENODATA);
 	assert_int_equal(first.type, PIER_GID_ROCE_V1);
 	assert_int_equal(second.type, PIER_GID_ROCE_V2);
 	assert_memory_equal(first.gid, second.gid, sizeof(first.gid));
 	expect_ok(pier_device_close(device));
 	device = open_as("like=irdma");
-	expect_ok(pier_device_query_gid(device, 1, 0, &first));
+	expect_ok(pier_device_query_gid(device, 1, 0, &first, sizeof(first)));
 	assert_int_equal(first.type, PIER_GID_ROCE_V2);
-	expect_result(pier_device_query_gid(device, 1, 1, &second), -ENODATA);
+	expect_result(pier_device_query_gid(device, 1, 1, &second, sizeof(second)),
+		      -ENODATA);
 	expect_ok(pier_device_close(device));
 }
 

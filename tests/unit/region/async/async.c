@@ -281,9 +281,11 @@ static void waits_until_the_timeout(void **state)
 	int64_t start = pier_now();
 	struct pier_event event;
 
-	expect_result(pier_event_queue_wait(fixture->queue, 30, &event), -ETIMEDOUT);
+	expect_result(pier_event_queue_wait(fixture->queue, 30, &event, sizeof(event)),
+		      -ETIMEDOUT);
 	assert_true(pier_now() - start >= 30 * 1000000);
-	expect_result(pier_event_queue_wait(fixture->queue, -2, &event), -EINVAL);
+	expect_result(pier_event_queue_wait(fixture->queue, -2, &event, sizeof(event)),
+		      -EINVAL);
 }
 
 static void refuses_invalid_attributes(void **state)

@@ -238,8 +238,8 @@ static inline void fixture_expect_no_event(struct async_fixture *fixture)
 	struct pier_event event;
 
 	assert_false(fixture_readable(fixture));
-	expect_result(pier_event_queue_wait(fixture->queue, 0, &event), 0);
-	expect_result(pier_event_queue_wait(fixture->queue, 0, &event), 0);
+	expect_result(pier_event_queue_wait(fixture->queue, 0, &event, sizeof(event)), 0);
+	expect_result(pier_event_queue_wait(fixture->queue, 0, &event, sizeof(event)), 0);
 }
 
 /* The next event, which must belong to this registration. */
@@ -249,7 +249,8 @@ static inline struct pier_event fixture_expect_event(
 	struct pier_event event;
 
 	memset(&event, 0xa5, sizeof(event));
-	expect_result(pier_event_queue_wait(fixture->queue, FIXTURE_DEADLINE_MS, &event),
+	expect_result(pier_event_queue_wait(fixture->queue, FIXTURE_DEADLINE_MS, &event,
+					    sizeof(event)),
 		      1);
 	assert_int_equal(event.kind, PIER_EVENT_MR_REGISTERED);
 	assert_ptr_equal(event.registration, registration);

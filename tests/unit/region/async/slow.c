@@ -179,7 +179,7 @@ static void uses_the_requested_number_of_threads(void **state)
 		struct pier_event event;
 
 		expect_result(pier_event_queue_wait(fixture->queue, FIXTURE_DEADLINE_MS,
-						    &event),
+						    &event, sizeof(event)),
 			      1);
 		assert_int_equal(event.error, 0);
 		expect_ok(pier_mr_dereg(event.mr));

@@ -25,7 +25,7 @@ static const char *read_one(struct order *order, int64_t deadline)
 {
 	struct pier_event event;
 
-	while (!pier_event_queue_wait(order->fixture->queue, 0, &event))
+	while (!pier_event_queue_wait(order->fixture->queue, 0, &event, sizeof(event)))
 		if (pier_now() > deadline)
 			return "no event";
 	if (event.registration != order->handle)
@@ -253,8 +253,8 @@ static void *run_reader(void *argument)
 		struct pier_event event;
 
 		if (pier_event_queue_wait(crowd->fixture->queue,
-					  (int)test_random_below(&random, 2),
-					  &event) == 1)
+					  (int)test_random_below(&random, 2), &event,
+					  sizeof(event)) == 1)
 			take_event(crowd, &event, asked_at);
 	}
 	return NULL;

@@ -166,7 +166,7 @@ struct pier_mr_cache_stats fixture_stats(void)
 {
 	struct pier_mr_cache_stats stats;
 
-	pier_mr_cache_query_stats(fixture.cache, &stats);
+	pier_mr_cache_query_stats(fixture.cache, &stats, sizeof(stats));
 	return stats;
 }
 

@@ -89,7 +89,7 @@ static void look(void)
 {
 	struct pier_ring_status now;
 
-	pier_ring_query(ring, &now);
+	pier_ring_query(ring, &now, sizeof(now));
 	assert_in_range(seen.copies, 0, 7);
 	seen.in_flight[seen.copies++] = now.in_flight;
 }

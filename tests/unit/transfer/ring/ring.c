@@ -89,7 +89,7 @@ static struct pier_ring_status ring_status(void)
 {
 	struct pier_ring_status now;
 
-	pier_ring_query(ring, &now);
+	pier_ring_query(ring, &now, sizeof(now));
 	return now;
 }
 
@@ -381,12 +381,12 @@ static void other_channels_do_not_stall_while_one_is_stopped(void **state)
 	manual_clock_hurry(true);
 	expect_result(pier_ring_progress(ring), 0);
 	manual_clock_hurry(false);
-	assert_int_equal(pier_channel_error(sources[0].channel, NULL), -EACCES);
+	assert_int_equal(pier_channel_error(sources[0].channel, NULL, 0), -EACCES);
 	while (pier_ring_progress(ring) == 0)
 		complete(fake.sends, IBV_WC_SUCCESS);
 	expect_result(pier_ring_next(ring, 0, &slot), -EACCES);
 	assert_int_equal(slot.missing, DEPTH);
-	expect_ok(pier_channel_error(sources[1].channel, NULL));
+	expect_ok(pier_channel_error(sources[1].channel, NULL, 0));
 	expect_ok(pier_ring_release(ring, &slot));
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_destroy(sources[i].channel));

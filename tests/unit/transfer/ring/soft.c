@@ -105,7 +105,7 @@ static struct pier_ring_status ring_status(void)
 {
 	struct pier_ring_status status;
 
-	pier_ring_query(ring, &status);
+	pier_ring_query(ring, &status, sizeof(status));
 	return status;
 }
 
@@ -315,13 +315,13 @@ static void failed_fills_can_be_given_up(void **state)
 	assert_true(pier_ring_next(ring, PATIENT, &slot) < 0);
 	assert_int_equal(slot.number, failed);
 	expect_ok(pier_ring_release(ring, &slot));
-	pier_ring_query(ring, &status);
+	pier_ring_query(ring, &status, sizeof(status));
 	assert_int_equal(status.free, SLOTS - 1);
 	expect_result(pier_ring_retry(ring, failed, sources, 1), -ENOENT);
 	slot = next();
 	assert_int_equal(slot.number, number);
 	expect_ok(pier_ring_release(ring, &slot));
-	pier_ring_query(ring, &status);
+	pier_ring_query(ring, &status, sizeof(status));
 	assert_int_equal(status.free, SLOTS);
 	assert_int_equal(status.filling + status.ended + status.held + status.in_flight,
 			 0);
@@ -355,7 +355,7 @@ static void refused_fills_take_no_slot(void **state)
 	sources[1].channel = pair->there.channels[0];
 	reads[1] = cases[7].read;
 	expect_result(pier_ring_fill(ring, sources, 2, reads, 2, NULL), -EINVAL);
-	pier_ring_query(ring, &status);
+	pier_ring_query(ring, &status, sizeof(status));
 	assert_int_equal(status.free, SLOTS);
 	assert_int_equal(status.reads, 0);
 	expect_slots();
@@ -533,7 +533,7 @@ static bool has_free_slot(void)
 {
 	struct pier_ring_status status;
 
-	pier_ring_query(ring, &status);
+	pier_ring_query(ring, &status, sizeof(status));
 	return status.free > 0;
 }
 
