@@ -16,20 +16,18 @@ static const int cancel_ms = 5000;
 
 void connection::rail::push(const piece &one)
 {
-	if (count == 0)
+	if (pieces.empty())
 		since = clock_now();
-	at(count) = one;
-	count++;
+	pieces.push_back(one);
 	data_count += !one.is_message;
 }
 
 connection::piece connection::rail::pop()
 {
-	piece one = at(0);
+	piece one = pieces.front();
 
 	since = clock_now();
-	first = (first + 1) % pieces.size();
-	count--;
+	pieces.pop_front();
 	data_count -= !one.is_message;
 	return one;
 }
@@ -39,23 +37,14 @@ connection::~connection()
 	fail_all(NIXL_ERR_CANCELED);
 }
 
-/* Nothing that this end posted touches memory afterwards. */
-void connection::release_channels()
-{
-	for (const channel_end &end : ends)
-		pier_channel_destroy(end.channel);
-	ends.clear();
-	rails.clear();
-	pier_mr_dereg(slots_mr);
-	slots_mr = nullptr;
-}
-
 void connection::fail_all(nixl_status_t status)
 {
 	std::vector<request *> failed;
 
-	release_channels();
-	end_socket();
+	end_channels();
+	rails.clear();
+	pier_mr_dereg(slots_mr);
+	slots_mr = nullptr;
 	failed.swap(active);
 	waiting.clear();
 	outbox.clear();
@@ -64,26 +53,15 @@ void connection::fail_all(nixl_status_t status)
 	progressed.notify_all();
 }
 
-void connection::close_with(nixl_status_t status)
+void connection::fail_step(const char *step, int error)
 {
-	std::lock_guard<std::mutex> guard(lock);
-
-	if (!over)
-		fail_all(status);
+	report_failure(step);
+	fail_all(status_of(error));
 }
 
 void connection::hang_up()
 {
 	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
-}
-
-std::vector<int> connection::list_fds() const
-{
-	std::vector<int> fds;
-
-	for (const rail &one : rails)
-		fds.push_back(pier_channel_fd(one.channel));
-	return fds;
 }
 
 int connection::set_up_rails(const agent_address &peer, const device_list &devices)
@@ -185,7 +163,7 @@ bool connection::is_busy(const local_memory *memory) const
 	bool busy = !memory && !outbox.empty();
 
 	for (const rail &one : rails)
-		busy |= !memory && one.count > 0;
+		busy |= !memory && !one.pieces.empty();
 	for (const request *one : active)
 		busy |= !memory || one->uses(memory);
 	return busy;
@@ -254,10 +232,8 @@ bool connection::post_piece(rail &on, request &of)
 	}
 	of.next = next;
 	of.offset = offset;
-	if (error != -EAGAIN) {
-		report_failure("a transfer cannot be posted");
-		fail_all(status_of(error));
-	}
+	if (error != -EAGAIN)
+		fail_step("a transfer cannot be posted", error);
 	return false;
 }
 
@@ -345,13 +321,10 @@ bool connection::post_message(notice &of)
 	element = pier_mr_gather_unchecked(slots_mr, (uint64_t)(uintptr_t)slot,
 					   (uint32_t)length);
 	error = pier_channel_post_send(rails[0].channel, &element, 1, &one.work);
-	if (error == -EAGAIN)
+	if (error && error != -EAGAIN)
+		fail_step("a notification cannot be sent", error);
+	if (error)
 		return false;
-	if (error) {
-		report_failure("a notification cannot be sent");
-		fail_all(status_of(error));
-		return false;
-	}
 	of.sent += length;
 	slots_posted++;
 	rails[0].push(one);
@@ -371,21 +344,17 @@ void connection::collect_rail(rail &of)
 	struct pier_result result;
 	int error = 1;
 
-	while (of.count > 0 && error == 1) {
-		error = pier_work_poll(of.channel, of.at(0).work, &result);
+	while (!of.pieces.empty() && error == 1) {
+		error = pier_work_poll(of.channel, of.pieces.front().work, &result);
 		if (error == 1 && result.error)
 			error = result.error;
 		if (error == 1)
 			finish_piece(of.pop());
-		if (over)
-			return;
 	}
-	if (error == 0 && of.count > 0 &&
-	    clock_now() - of.since > std::chrono::seconds(chosen.timeout)) {
-		report_line(
-			"nothing that was sent to agent \"%s\" has completed for %u s "
-			"(PIER_NIXL_TIMEOUT)",
-			agent.c_str(), chosen.timeout);
+	if (error == 0 && clock_now() - of.since > std::chrono::seconds(chosen.timeout)) {
+		report_line("agent \"%s\": no request completed within %u s "
+			    "(PIER_NIXL_TIMEOUT); everything outstanding was stopped",
+			    agent.c_str(), chosen.timeout);
 		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 	} else if (error < 0) {
 		report_failure("a transfer failed");
@@ -480,40 +449,21 @@ uint64_t connection::estimate_us(uint64_t bytes)
 	return latency_us + bytes * 1000 / rate;
 }
 
-bool connection::arm_events()
-{
-	int collected = 0;
-
-	for (const rail &one : rails) {
-		int count = pier_channel_arm(one.channel);
-
-		if (count < 0) {
-			report_failure("cannot ask a channel for events");
-			fail_all(status_of(count));
-			return false;
-		}
-		collected += count;
-	}
-	return collected > 0;
-}
-
 /*
  * Wait for the first piece of a rail, whosever it is: pieces complete in order. A timeout
- * breaks the channel, and with it the connection.
+ * breaks the connection.
  */
 void connection::wait_for_piece(rail &on, int timeout_ms)
 {
 	struct pier_result result;
-	int done = pier_work_wait(on.channel, on.at(0).work, timeout_ms, &result);
-	int error = done == 1 ? result.error : done;
+	int done = pier_work_wait(on.channel, on.pieces.front().work, timeout_ms,
+				  &result);
 
-	if (done != 1 || error) {
-		report_failure("a transfer could not be cancelled");
-		pier_channel_cancel(on.channel);
-		fail_all(status_of(done == 0 ? -ETIMEDOUT : error));
-		return;
-	}
-	finish_piece(on.pop());
+	if (done == 1 && !result.error)
+		finish_piece(on.pop());
+	else
+		fail_step("a transfer could not be cancelled",
+			  done == 1 ? result.error : done);
 }
 
 /* A notification that has begun is sent to its end, since the peer waits for the rest. */
@@ -532,17 +482,15 @@ void connection::withdraw(request &of)
 		if (one.owner == &of)
 			one.owner = nullptr;
 	for (rail &on : rails)
-		for (size_t i = 0; i < on.count; i++)
-			if (on.at(i).owner == &of && on.at(i).is_message)
-				on.at(i).owner = nullptr;
+		for (piece &one : on.pieces)
+			if (one.owner == &of && one.is_message)
+				one.owner = nullptr;
 }
 
-bool connection::has_piece(rail &on, const request &of)
+bool connection::has_piece(const rail &on, const request &of)
 {
-	for (size_t i = 0; i < on.count; i++)
-		if (on.at(i).owner == &of)
-			return true;
-	return false;
+	return std::any_of(on.pieces.begin(), on.pieces.end(),
+			   [&](const piece &one) { return one.owner == &of; });
 }
 
 void connection::cancel(request &of)
@@ -555,7 +503,7 @@ void connection::cancel(request &of)
 	withdraw(of);
 	for (size_t i = 0; i < rails.size(); i++) {
 		while (i < rails.size() && has_piece(rails[i], of)) {
-			wait_for_piece(rails[i], left_ms(end));
+			wait_for_piece(rails[i], std::max(left_ms(end), 1));
 		}
 	}
 	if (of.status == NIXL_IN_PROG)

@@ -68,19 +68,16 @@ class connection : public driven
 	/* Send a notification that belongs to no request. */
 	nixl_status_t notify(const std::string &message);
 	/*
-	 * Wait until the requests that use a memory have ended; NULL: until everything that
-	 * was accepted has, also notifications, and accept no more. At `end`, the
+	 * Wait until the requests that use a memory have ended; NULL: until everything
+	 * that was accepted has, also notifications, and accept no more. At `end`, the
 	 * connection is broken.
 	 */
 	void finish(const local_memory *memory, time_point end);
-	/* End the connection. Its requests fail with `status`. */
-	void close_with(nixl_status_t status);
 	/* How long a transfer of `bytes` takes, in microseconds. */
 	uint64_t estimate_us(uint64_t bytes);
 	void make_progress() override;
-	bool arm_events() override;
+	/* Requests in progress fail. */
 	void hang_up() override;
-	std::vector<int> list_fds() const override;
 
       private:
 	static const size_t pieces_max = 16; /* of data, in flight on a rail */
@@ -100,17 +97,13 @@ class connection : public driven
 		struct pier_channel *channel;
 		uint32_t device, peer_device;
 		uint32_t chunk; /* the most bytes of a request */
-		std::array<piece, pieces_max + slots_max> pieces;
-		size_t first = 0, count = 0, data_count = 0;
+		std::deque<piece> pieces;
+		size_t data_count = 0; /* of these, not messages */
 		/* When the first of them became the first. */
 		time_point since;
 
 		void push(const piece &one);
 		piece pop();
-		piece &at(size_t index)
-		{
-			return pieces[(first + index) % pieces.size()];
-		}
 	};
 
 	struct notice {
@@ -121,9 +114,7 @@ class connection : public driven
 
 	const settings &chosen;
 	bool is_closing = false; /* nothing more is accepted */
-	std::string agent; /* the peer's name */
 	std::condition_variable progressed;
-	std::vector<channel_end> ends;
 	std::vector<rail> rails;
 	std::vector<request *> active; /* in progress */
 	std::deque<request *> waiting; /* of these: not posted completely */
@@ -150,10 +141,11 @@ class connection : public driven
 	nixl_status_t flush_device(const request &of);
 	void measure(const request &of);
 	void fail_all(nixl_status_t status);
-	void release_channels();
+	/* After a line with the step and pier_error_message(). */
+	void fail_step(const char *step, int error);
 	void withdraw(request &of);
 	void wait_for_piece(rail &on, int timeout_ms);
-	static bool has_piece(rail &on, const request &of);
+	static bool has_piece(const rail &on, const request &of);
 };
 
 } // namespace pier_nixl

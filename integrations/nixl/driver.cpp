@@ -2,10 +2,13 @@
 #include "driver.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "report.hpp"
 
 namespace pier_nixl
 {
@@ -15,8 +18,36 @@ static const int rest_ms = 1;
 /* Completions that arrive while the driver arms; then it looks again later. */
 static const int arm_attempts = 4;
 
-void driven::end_socket()
+bool driven::arm_events()
 {
+	int collected = 0;
+
+	for (const channel_end &end : ends) {
+		int count = pier_channel_arm(end.channel);
+
+		if (count < 0) {
+			report_failure("cannot ask a channel for events");
+			hang_up();
+			return false;
+		}
+		collected += count;
+	}
+	return collected > 0;
+}
+
+void driven::close_now()
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	if (!over)
+		hang_up();
+}
+
+void driven::end_channels()
+{
+	for (const channel_end &end : ends)
+		pier_channel_destroy(end.channel);
+	ends.clear();
 	over = true;
 	if (socket.fd >= 0)
 		shutdown(socket.fd, SHUT_RDWR);
@@ -63,18 +94,25 @@ int driver::add_end(const std::shared_ptr<driven> &end)
 	std::lock_guard<std::mutex> guard(lock);
 	uint64_t id = ++last_id;
 	struct epoll_event event = {};
+	int error = 0;
 
-	ends[id] = { end, end->polls - 1 };
 	event.events = EPOLLIN | EPOLLET;
 	event.data.u64 = id << 1;
-	for (int fd : end->list_fds())
-		if (epoll_ctl(epoll.fd, EPOLL_CTL_ADD, fd, &event))
-			return -errno;
+	for (const channel_end &one : end->ends)
+		if (!error && epoll_ctl(epoll.fd, EPOLL_CTL_ADD,
+					pier_channel_fd(one.channel), &event))
+			error = -errno;
 	/* The socket is writable now: the first event makes the thread look at the end.
 	 */
 	event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 	event.data.u64 = id << 1 | 1;
-	return epoll_ctl(epoll.fd, EPOLL_CTL_ADD, end->socket.fd, &event) ? -errno : 0;
+	if (!error && epoll_ctl(epoll.fd, EPOLL_CTL_ADD, end->socket.fd, &event))
+		error = -errno;
+	if (error)
+		report_line("a connection cannot be watched: %s", strerror(-error));
+	else
+		ends[id] = { end, end->polls - 1 };
+	return error;
 }
 
 /* Whether the peer has closed its end. It sends nothing after the handshakes. */

@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "devices.hpp"
 #include "sockets.hpp"
 
 namespace pier_nixl
@@ -29,14 +31,16 @@ class driven
 
 	/* Collect completions, and post what there is room for. */
 	virtual void make_progress() = 0;
+	/* End the connection: the peer is gone, or this end leaves. */
+	virtual void hang_up() = 0;
 	/*
-	 * Make the fds of list_fds() readable at the next completion. Returns true if
+	 * Make the fds of the channels readable at the next completion. Returns true if
 	 * something has completed already: make progress, and arm again.
 	 */
-	virtual bool arm_events() = 0;
-	/* The peer has closed its socket, so it is gone. */
-	virtual void hang_up() = 0;
-	virtual std::vector<int> list_fds() const = 0;
+	bool arm_events();
+
+	/* Call hang_up() unless the end is over. Takes the lock. */
+	void close_now();
 
 	std::mutex lock;
 	/* Incremented by application threads, so that the driver leaves the end to them.
@@ -46,10 +50,17 @@ class driven
 	std::atomic<bool> over{ false };
 	/* Stays open as long as the connection: its end shows that the peer is gone. */
 	owned_fd socket;
+	/* Complete before the driver gets the end; then guarded by `lock`. */
+	std::vector<channel_end> ends;
 
       protected:
-	/* Set `over`, and wake the driver to let the end go. */
-	void end_socket();
+	std::string agent; /* the peer's name */
+
+	/*
+	 * Destroy the channels, so that nothing which this end posted touches memory any
+	 * more. Then set `over`, and wake the driver to let the end go.
+	 */
+	void end_channels();
 };
 
 /*
@@ -72,7 +83,7 @@ class driver
 	int start_thread();
 	/* Wait for the thread, and let go of all ends. */
 	void stop_thread();
-	/* Drive an end until it is over. */
+	/* Drive an end until it is over; after an error not at all. */
 	int add_end(const std::shared_ptr<driven> &end);
 
       private:

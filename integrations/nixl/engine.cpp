@@ -63,7 +63,7 @@ engine::~engine()
 		one->finish(nullptr, end);
 	progress.stop_thread();
 	for (const auto &one : links)
-		one->close_with(NIXL_ERR_CANCELED);
+		one->close_now();
 	for (const auto &one : visitors)
 		one->close_now();
 	for (const auto &group : memories)
@@ -86,12 +86,11 @@ void engine::greet(owned_fd &&socket, const agent_hello &hello)
 {
 	auto made = std::make_shared<visitor>(messages, std::move(socket));
 
-	if (made->welcome(hello, chosen, devices))
+	if (made->welcome(hello, chosen, devices) || progress.add_end(made))
 		return;
 	std::lock_guard<std::mutex> guard(lock);
 
 	keep_end(visitors, made);
-	progress.add_end(made);
 }
 
 bool engine::supportsRemote() const
@@ -263,7 +262,7 @@ nixl_status_t engine::disconnect(const std::string &agent)
 
 	if (known->link) {
 		known->link->finish(nullptr, clock_now() + finish_time);
-		known->link->close_with(NIXL_ERR_REMOTE_DISCONNECT);
+		known->link->close_now();
 	}
 	return NIXL_SUCCESS;
 }

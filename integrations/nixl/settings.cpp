@@ -12,17 +12,72 @@
 namespace pier_nixl
 {
 
-/* The parameters and their environment variables. */
+/* A fault plan contains commas, and goes with one name. */
+static uint32_t count_names(const std::string &devices)
+{
+	if (devices.compare(0, 6, "fault:") == 0)
+		return 1;
+	return (uint32_t)std::count(devices.begin(), devices.end(), ',') + 1;
+}
+
+/* Returns false if the text is no number from 1 to `most`. */
+static bool read_number(const std::string &text, uint32_t most, uint32_t &ret_number)
+{
+	char *end;
+	unsigned long number = strtoul(text.c_str(), &end, 10);
+
+	ret_number = (uint32_t)number;
+	return !*end && text[0] != '-' && number >= 1 && number <= most;
+}
+
+static bool read_policy(const std::string &text, enum pier_policy &ret_policy)
+{
+	ret_policy = text == "direct"	 ? PIER_POLICY_DIRECT
+		     : text == "peermem" ? PIER_POLICY_PEERMEM
+					 : PIER_POLICY_ANY;
+	return text == "direct" || text == "peermem" || text == "any";
+}
+
+static_assert(PIER_RAILS_MAX == 64, "the number in the table");
+
+/* The parameters, in the order of reading: rails after device. */
 static const struct {
-	const char *name, *variable;
+	const char *name, *variable, *values;
+	/* Returns false if the text, which is not empty, is none of the values. */
+	bool (*read)(const std::string &text, settings &of);
 } parameters_known[] = {
-	{ "device", "PIER_DEVICE" },
-	{ "rails", "PIER_NIXL_RAILS" },
-	{ "address", "PIER_NIXL_ADDRESS" },
-	{ "policy", "PIER_NIXL_POLICY" },
-	{ "cache", "PIER_NIXL_CACHE" },
-	{ "timeout", "PIER_NIXL_TIMEOUT" },
-	{ "connect_timeout", "PIER_NIXL_CONNECT_TIMEOUT" },
+	{ "device", "PIER_DEVICE", "",
+	  [](const std::string &text, settings &of) {
+		  of.device = text;
+		  of.rails = std::min<uint32_t>(count_names(text), PIER_RAILS_MAX);
+		  return true;
+	  } },
+	{ "rails", "PIER_NIXL_RAILS", "a number from 1 to 64",
+	  [](const std::string &text, settings &of) {
+		  return read_number(text, PIER_RAILS_MAX, of.rails);
+	  } },
+	{ "address", "PIER_NIXL_ADDRESS", "",
+	  [](const std::string &text, settings &of) {
+		  of.address = text;
+		  return true;
+	  } },
+	{ "policy", "PIER_NIXL_POLICY", "\"direct\", \"peermem\" or \"any\"",
+	  [](const std::string &text, settings &of) {
+		  return read_policy(text, of.policy);
+	  } },
+	{ "cache", "PIER_NIXL_CACHE", "\"on\" or \"off\"",
+	  [](const std::string &text, settings &of) {
+		  of.cache = text == "on";
+		  return of.cache || text == "off";
+	  } },
+	{ "timeout", "PIER_NIXL_TIMEOUT", "a number from 1 to 3600",
+	  [](const std::string &text, settings &of) {
+		  return read_number(text, 3600, of.timeout);
+	  } },
+	{ "connect_timeout", "PIER_NIXL_CONNECT_TIMEOUT", "a number from 1 to 3600",
+	  [](const std::string &text, settings &of) {
+		  return read_number(text, 3600, of.connect_timeout);
+	  } },
 };
 
 nixl_b_params_t default_parameters()
@@ -34,64 +89,16 @@ nixl_b_params_t default_parameters()
 	return parameters;
 }
 
-static bool is_known(const std::string &name)
-{
-	for (const auto &known : parameters_known)
-		if (name == known.name)
-			return true;
-	return false;
-}
-
-/* An empty parameter counts as not given: NIXL passes default_parameters() back. */
-static std::string value_of(const nixl_b_params_t &parameters, const std::string &name)
-{
-	auto found = parameters.find(name);
-	const char *value = nullptr;
-
-	if (found != parameters.end() && !found->second.empty())
-		return found->second;
-	for (const auto &known : parameters_known)
-		if (name == known.name)
-			value = secure_getenv(known.variable);
-	return value ? value : "";
-}
-
-/* A fault plan contains commas, and goes with one name. */
-static uint32_t count_names(const std::string &devices)
-{
-	if (devices.compare(0, 6, "fault:") == 0)
-		return 1;
-	return (uint32_t)std::count(devices.begin(), devices.end(), ',') + 1;
-}
-
-/* Read a number from 1 to `most`, unless the text is empty. */
-static int read_number(const std::string &text, const char *name, uint32_t most,
-		       uint32_t &ret_number)
-{
-	unsigned long number;
-	char *end;
-
-	if (text.empty())
-		return 0;
-	number = strtoul(text.c_str(), &end, 10);
-	if (*end || text[0] == '-' || number < 1 || number > most) {
-		report_line("%s=%s is not a number from 1 to %u", name, text.c_str(),
-			    most);
-		return -EINVAL;
-	}
-	ret_number = (uint32_t)number;
-	return 0;
-}
-
 /* A parameter that has no effect is a mistake in its name. */
 static int check_names(const nixl_b_params_t &parameters)
 {
+	const nixl_b_params_t possible = default_parameters();
 	std::string names;
 
 	for (const auto &known : parameters_known)
 		names += (names.empty() ? "" : ", ") + std::string(known.name);
 	for (const auto &given : parameters)
-		if (!is_known(given.first)) {
+		if (possible.find(given.first) == possible.end()) {
 			report_line("unknown parameter \"%s\"; the parameters are %s",
 				    given.first.c_str(), names.c_str());
 			return -EINVAL;
@@ -99,57 +106,25 @@ static int check_names(const nixl_b_params_t &parameters)
 	return 0;
 }
 
-static int read_policy(const std::string &text, settings &ret_settings)
-{
-	if (text.empty() || text == "peermem") {
-		ret_settings.policy = PIER_POLICY_PEERMEM;
-	} else if (text == "direct") {
-		ret_settings.policy = PIER_POLICY_DIRECT;
-	} else if (text == "any") {
-		ret_settings.policy = PIER_POLICY_ANY;
-	} else {
-		report_line("policy=%s (PIER_NIXL_POLICY) is not \"direct\", \"peermem\" "
-			    "or \"any\"",
-			    text.c_str());
-		return -EINVAL;
-	}
-	return 0;
-}
-
-static int read_cache(const std::string &text, settings &ret_settings)
-{
-	if (!text.empty() && text != "on" && text != "off") {
-		report_line("cache=%s (PIER_NIXL_CACHE) is not \"on\" or \"off\"",
-			    text.c_str());
-		return -EINVAL;
-	}
-	ret_settings.cache = text == "on";
-	return 0;
-}
-
+/* An empty parameter counts as not given: NIXL passes default_parameters() back. */
 int read_settings(const nixl_b_params_t &parameters, settings &ret_settings)
 {
 	int error = check_names(parameters);
 
-	ret_settings.device = value_of(parameters, "device");
-	ret_settings.address = value_of(parameters, "address");
-	ret_settings.rails = std::min<uint32_t>(count_names(ret_settings.device),
-						PIER_RAILS_MAX);
-	if (!error)
-		error = read_number(value_of(parameters, "rails"),
-				    "rails (PIER_NIXL_RAILS)", PIER_RAILS_MAX,
-				    ret_settings.rails);
-	if (!error)
-		error = read_number(value_of(parameters, "timeout"),
-				    "timeout (PIER_NIXL_TIMEOUT)", 3600,
-				    ret_settings.timeout);
-	if (!error)
-		error = read_number(value_of(parameters, "connect_timeout"),
-				    "connect_timeout (PIER_NIXL_CONNECT_TIMEOUT)", 3600,
-				    ret_settings.connect_timeout);
-	if (!error)
-		error = read_cache(value_of(parameters, "cache"), ret_settings);
-	return error ? error : read_policy(value_of(parameters, "policy"), ret_settings);
+	for (const auto &known : parameters_known) {
+		auto given = parameters.find(known.name);
+		const char *variable = secure_getenv(known.variable);
+		std::string text = given != parameters.end() ? given->second : "";
+
+		if (text.empty() && variable)
+			text = variable;
+		if (error || text.empty() || known.read(text, ret_settings))
+			continue;
+		report_line("%s=%s (%s) is not %s", known.name, text.c_str(),
+			    known.variable, known.values);
+		error = -EINVAL;
+	}
+	return error;
 }
 
 } // namespace pier_nixl

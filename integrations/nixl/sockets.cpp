@@ -198,16 +198,6 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 	return error;
 }
 
-static int await_socket(int socket, short events, time_point end)
-{
-	struct pollfd wait = { socket, events, 0 };
-	int count = poll(&wait, 1, left_ms(end));
-
-	if (count < 0 && errno != EINTR)
-		return -errno;
-	return count == 0 ? -ETIMEDOUT : 0;
-}
-
 bool is_same_user(int socket)
 {
 	struct ucred peer;
@@ -418,45 +408,22 @@ int dial_agent(const agent_address &address, const std::string &hello, int timeo
 int write_all(int socket, const void *bytes, size_t size, int timeout_ms)
 {
 	auto end = clock_now() + std::chrono::milliseconds(timeout_ms);
+	struct pollfd wait = { socket, POLLOUT, 0 };
 	const char *next = (const char *)bytes;
-	ssize_t count;
-	int error = 0;
 
-	while (size > 0 && !error) {
-		count = send(socket, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (size > 0) {
+		ssize_t count = send(socket, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
 		if (count > 0) {
 			next += count;
 			size -= (size_t)count;
-		} else if (errno == EAGAIN || errno == EINTR) {
-			error = await_socket(socket, POLLOUT, end);
-		} else {
-			error = -errno;
+		} else if (errno != EAGAIN && errno != EINTR) {
+			return -errno;
+		} else if (poll(&wait, 1, left_ms(end)) == 0) {
+			return -ETIMEDOUT;
 		}
 	}
-	return error;
-}
-
-int read_all(int socket, void *ret_bytes, size_t size, int timeout_ms)
-{
-	auto end = clock_now() + std::chrono::milliseconds(timeout_ms);
-	char *next = (char *)ret_bytes;
-	ssize_t count;
-	int error = 0;
-
-	while (size > 0 && !error) {
-		count = recv(socket, next, size, MSG_DONTWAIT);
-		if (count > 0) {
-			next += count;
-			size -= (size_t)count;
-		} else if (count == 0) {
-			error = -ECONNRESET;
-		} else if (errno == EAGAIN || errno == EINTR) {
-			error = await_socket(socket, POLLIN, end);
-		} else {
-			error = -errno;
-		}
-	}
-	return error;
+	return 0;
 }
 
 } // namespace pier_nixl

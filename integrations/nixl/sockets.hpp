@@ -72,12 +72,8 @@ void set_up_tcp(int socket);
 /* Whether the other end of a Unix socket is a process of this user, or root's. */
 bool is_same_user(int socket);
 
-/*
- * Write, or read, exactly `size` bytes. Returns 0, or a negative errno: -ETIMEDOUT after
- * timeout_ms, -ECONNRESET the peer closed the socket.
- */
+/* Write all bytes. Returns 0, or a negative errno: -ETIMEDOUT after timeout_ms. */
 int write_all(int socket, const void *bytes, size_t size, int timeout_ms);
-int read_all(int socket, void *ret_bytes, size_t size, int timeout_ms);
 
 } // namespace pier_nixl
 

@@ -20,14 +20,12 @@ visitor::visitor(inbox &where, owned_fd &&from) : messages(where)
 
 visitor::~visitor()
 {
-	release_channels();
+	end_now();
 }
 
-void visitor::release_channels()
+void visitor::end_now()
 {
-	for (const channel_end &end : ends)
-		pier_channel_destroy(end.channel);
-	ends.clear();
+	end_channels();
 	pier_recv_pool_destroy(pool);
 	pool = nullptr;
 }
@@ -60,25 +58,8 @@ int visitor::welcome(const agent_hello &hello, const settings &chosen,
 void visitor::hang_up()
 {
 	make_progress();
-	if (!over) {
-		end_socket();
-		release_channels();
-	}
-}
-
-void visitor::close_now()
-{
-	std::lock_guard<std::mutex> guard(lock);
-
-	if (!over) {
-		end_socket();
-		release_channels();
-	}
-}
-
-std::vector<int> visitor::list_fds() const
-{
-	return { pier_channel_fd(ends[0].channel) };
+	if (!over)
+		end_now();
 }
 
 void visitor::make_progress()
@@ -93,10 +74,8 @@ void visitor::make_progress()
 			pier_recv_pool_release(pool, &message);
 		}
 	} while (count == 1);
-	if (count < 0) {
-		end_socket();
-		release_channels();
-	}
+	if (count < 0)
+		end_now();
 }
 
 /* The forms of connection::queue_notice() and post_message(). */
@@ -123,17 +102,6 @@ void visitor::take_message(const uint8_t *bytes, size_t length)
 	messages.add(agent, std::move(text), to_device);
 	text.clear();
 	has_head = false;
-}
-
-bool visitor::arm_events()
-{
-	int count = pier_channel_arm(ends[0].channel);
-
-	if (count < 0) {
-		end_socket();
-		release_channels();
-	}
-	return count > 0;
 }
 
 } // namespace pier_nixl

@@ -61,25 +61,19 @@ class visitor : public driven
 	 */
 	int welcome(const agent_hello &hello, const settings &chosen,
 		    const device_list &devices);
-	/* End the connection. */
-	void close_now();
 
 	void make_progress() override;
-	bool arm_events() override;
 	void hang_up() override;
-	std::vector<int> list_fds() const override;
 
       private:
 	inbox &messages;
-	std::string agent;
-	std::vector<channel_end> ends;
 	struct pier_recv_pool *pool = nullptr;
 	/* Of the notification that is arriving. */
 	std::string text;
 	size_t expected = 0;
 	bool has_head = false, to_device = false;
 
-	void release_channels();
+	void end_now();
 	void take_message(const uint8_t *bytes, size_t length);
 };
 
