@@ -34,7 +34,8 @@ PIER_BEGIN_DECLS
  *
  * Time: timeout_ms is in milliseconds. 0 checks once without waiting.
  * PIER_TIMEOUT_DEFAULT selects the channel's own timeout. Any other negative number
- * fails with -EINVAL and has no effect. No wait is unlimited.
+ * fails with -EINVAL and has no effect. No wait is unlimited. -ETIMEDOUT always means
+ * that the time of this call is over; a peer that does not answer is -EHOSTUNREACH.
  *
  * Threads: one thread at a time may use a channel, including to connect and to destroy
  * it. A channel may move between threads if the caller orders the accesses, for
@@ -385,10 +386,11 @@ enum pier_opcode {
 struct pier_result {
 	/**
 	 * 0, or a negative errno for the verbs status: -ECANCELED the request was
-	 * flushed behind another error; -ETIMEDOUT the peer did not answer; -EAGAIN the
-	 * peer had posted no receive; -EACCES the peer refused the access; -EREMOTEIO
-	 * the peer failed; -EMSGSIZE the message did not fit; -EFAULT local memory was
-	 * refused; -EIO any other error.
+	 * flushed behind another error; -EHOSTUNREACH the peer did not answer; -EAGAIN
+	 * the peer had posted no receive; -EACCES the peer refused the access;
+	 * -EREMOTEIO the peer failed; -EMSGSIZE the message did not fit; -EFAULT local
+	 * memory was refused; -EIO any other error. Never -ETIMEDOUT: only a call
+	 * returns it, at its own deadline.
 	 */
 	int error;
 	uint32_t status;	   /**< enum ibv_wc_status */

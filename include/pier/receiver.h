@@ -28,8 +28,7 @@ PIER_BEGIN_DECLS
  *	attr.length = pier_mr_length(mr);
  *	pier_receiver_create(&attr, &receiver);
  *	... tell the peer that it may begin ...
- *	while ((result = pier_receiver_wait(receiver, timeout_ms)) == 0)
- *		;
+ *	result = pier_receiver_wait(receiver, PIER_TIMEOUT_DEFAULT);
  *
  * The receiver's rails are the other ends of the transfer's rails. Each has the local
  * region that the peer writes to through it. Each region may have its own bounce
@@ -69,8 +68,8 @@ PIER_BEGIN_DECLS
  *	copy failed,	receiver. Resume both ends; no reset is needed.
  *	or its request
  *	was refused
- *	a rail failed	The sender's rail fails with -ECANCELED or -ETIMEDOUT. Reset
- *	here		the channel at both ends, and resume both.
+ *	a rail failed	The sender's rail fails with -ECANCELED or -EHOSTUNREACH.
+ *	here		Reset the channel at both ends, and resume both.
  *	a copy failed	The receiver ends, and its channels work: the sender
  *	here		continues while they have receives, and may end without an
  *			error. Start again with a new receiver and a new transfer.
@@ -125,12 +124,7 @@ struct pier_receiver_attr {
 	 */
 	int stall_ms;
 	uint64_t length; /**< of the transfer, in bytes, up to 16 TiB */
-	/**
-	 * The time limit for everything, in milliseconds, more than 0;
-	 * PIER_TIMEOUT_DEFAULT: no limit except stall_ms.
-	 */
-	int timeout_ms;
-	int flags; /**< 0 */
+	int flags;	 /**< 0 */
 	/**
 	 * 0, or the bytes of the buffer of a stream (<pier/stream.h>), the same as at
 	 * the other end. A stream has no `length`.
@@ -138,15 +132,12 @@ struct pier_receiver_attr {
 	uint64_t stream_size;
 };
 
-/**
- * Set every field to its default: no rails, no time limit except stall_ms. Cannot fail.
- */
+/** Set every field to its default: no rails. Cannot fail. */
 static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->size = sizeof(*attr);
 	attr->stall_ms = PIER_TIMEOUT_DEFAULT;
-	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
 }
 
 /**
@@ -157,7 +148,7 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  *               and channels
  * ret_receiver  the receiver; give it to pier_receiver_destroy()
  *
- * Errors: -EINVAL size, flags, stall_ms, timeout_ms, length, stream_size or rail_count
+ * Errors: -EINVAL size, flags, stall_ms, length, stream_size or rail_count
  * is not possible, a channel appears twice, has a shared receive queue, a receive pool or
  * no receive queue of its own, or a region is in another protection domain; -EBUSY a
  * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
@@ -180,7 +171,7 @@ PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
  * receiver is in progress.
  *
  * Errors: the receiver has ended, and every later call returns the same error.
- * -ECANCELED it was cancelled; -ETIMEDOUT stall_ms or timeout_ms has expired; -EBADMSG
+ * -ECANCELED it was cancelled; -EHOSTUNREACH nothing new arrived for stall_ms; -EBADMSG
  * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
  * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
  * arrived and cannot be made visible: call it again. Otherwise no rail is
@@ -190,14 +181,18 @@ PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
 PIER_API int pier_receiver_progress(struct pier_receiver *receiver);
 
 /**
- * Drive a receiver until it has ended, asleep during long waits.
+ * Drive a receiver until it has ended, asleep during long waits. A timeout changes
+ * nothing; to give the receiver up, call pier_receiver_cancel().
  *
- * timeout_ms  in milliseconds, from 0
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: until it has ended,
+ *             as it does when it stalls (stall_ms)
  *
- * Returns 1 when all bytes have arrived; 0 if the time expired first, which changes
- * nothing.
+ * Returns 1 when all bytes have arrived. Returns 0 if the receiver is in progress and
+ * timeout_ms is 0, or if a stream has news for its caller (<pier/stream.h>).
  *
- * Errors: -EINVAL timeout_ms is negative; those of pier_receiver_progress().
+ * Errors: -ETIMEDOUT it did not end in time; -EINVAL timeout_ms is invalid; -EINTR
+ * pier_interrupt_set(), and others of poll(2): it is still in progress. All others are
+ * those of pier_receiver_progress(), with which the receiver has ended.
  */
 PIER_API int pier_receiver_wait(struct pier_receiver *receiver, int timeout_ms);
 

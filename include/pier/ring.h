@@ -240,23 +240,25 @@ PIER_API int pier_ring_progress(struct pier_ring *ring);
  * Wait until the oldest fill has ended, and return its slot. Drives all fills, and
  * sleeps if that takes long. A timeout stops nothing.
  *
- * timeout_ms  in milliseconds, from 0; PIER_TIMEOUT_DEFAULT: the ring's
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: the ring's
  * ret_slot    the slot; also written if its fill has failed; otherwise zeroed
  *
  * Returns 1 when all reads of the slot have arrived: it belongs to the caller, who must
- * pass it to pier_ring_release(). Returns 0 if the time was over first.
+ * pass it to pier_ring_release(). Returns 0 if the fill has not ended and timeout_ms is
+ * 0.
  *
  * If the fill failed, its error is returned, and ret_slot->error is the same; it is 0
  * for all other errors. The fill remains the oldest, and its error is returned again,
  * until pier_ring_retry() continues it, or pier_ring_release() gives it up.
  *
- * Errors: of a fill: those of struct pier_result; -ETIMEDOUT nothing completed on a
+ * Errors: of a fill: those of struct pier_result; -EHOSTUNREACH nothing completed on a
  * channel for stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those
  * of pier_channel_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or,
  * if another request broke the channel, the error of that request. If the bytes have
  * arrived and cannot be made visible to the device, `missing` is 0. Other errors:
- * -ENODATA no fill has begun that was not returned; -EINVAL timeout_ms is invalid; -EINTR
- * pier_interrupt_set(); others of poll(2).
+ * -ETIMEDOUT the fill did not end in time; -ENODATA no fill has begun that was not
+ * returned; -EINVAL timeout_ms is invalid; -EINTR pier_interrupt_set(); others of
+ * poll(2).
  */
 PIER_API int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 			    struct pier_ring_slot *ret_slot);
@@ -267,11 +269,12 @@ PIER_API int pier_ring_next(struct pier_ring *ring, int timeout_ms,
  * pier_ring_fill() can take it; or pier_ring_wake() was called. Drives all fills. A
  * timeout stops nothing.
  *
- * timeout_ms  in milliseconds, from 0; PIER_TIMEOUT_DEFAULT: the ring's
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: the ring's
  *
- * Returns 1; 0 if the time was over first. A wait may end early.
+ * Returns 1; 0 if there is nothing and timeout_ms is 0. A wait may end early.
  *
- * Errors: -EINVAL timeout_ms is invalid; -EINTR pier_interrupt_set(); others of poll(2).
+ * Errors: -ETIMEDOUT there was nothing in time; -EINVAL timeout_ms is invalid; -EINTR
+ * pier_interrupt_set(); others of poll(2).
  */
 PIER_API int pier_ring_wait(struct pier_ring *ring, int timeout_ms);
 

@@ -95,7 +95,7 @@ PIER_BEGIN_DECLS
 /**
  * Return how far the buffer may be filled: bytes before this position have a place that
  * no earlier byte needs any more. It never decreases. After this call,
- * pier_transfer_wait() also returns 0 as soon as the limit has moved. 0 for a transfer
+ * pier_transfer_wait() returns 0 as soon as the limit has moved. 0 for a transfer
  * that is no stream.
  */
 PIER_API uint64_t pier_transfer_limit(struct pier_transfer *transfer);
@@ -138,7 +138,7 @@ PIER_API int pier_transfer_released(struct pier_transfer *transfer, uint64_t end
  * End a stream with an error. Drive it until it has ended: the peer is told, and ends
  * with the same error. pier_transfer_cancel() does this with -ECANCELED.
  *
- * error  a negative errno, down to -4095
+ * error  a negative errno, down to -4095, but not -ETIMEDOUT, which only a wait returns
  *
  * Errors: -EINVAL the transfer is no stream, or the error is out of range; -EALREADY it
  * has ended.

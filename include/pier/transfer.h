@@ -26,7 +26,7 @@ PIER_BEGIN_DECLS
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
- *	error = pier_transfer_run(&attr);
+ *	error = pier_transfer_run(&attr, PIER_TIMEOUT_DEFAULT);
  *
  * Each channel is a rail. It has its own local region and remote vector for the same
  * bytes, because different devices have different keys for the same memory. A rail that
@@ -149,13 +149,6 @@ struct pier_transfer_attr {
 	 * channel is left alone.
 	 */
 	int stall_ms;
-	/**
-	 * The time limit for the whole transfer, in milliseconds, more than 0;
-	 * PIER_TIMEOUT_DEFAULT: no limit except stall_ms. After this time no more
-	 * chunks are posted. The transfer waits for those in flight, on each rail until
-	 * it stalls.
-	 */
-	int timeout_ms;
 	int flags;	    /**< enum pier_transfer_flags, ored */
 	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host byte order */
 	/**
@@ -185,8 +178,8 @@ struct pier_transfer_attr {
 };
 
 /**
- * Set every field to its default: a write without rails, the default chunk and window,
- * no time limit except stall_ms. Cannot fail.
+ * Set every field to its default: a write without rails, the default chunk and window.
+ * Cannot fail.
  */
 static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
 {
@@ -194,7 +187,6 @@ static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
 	attr->size = sizeof(*attr);
 	attr->direction = PIER_TRANSFER_WRITE;
 	attr->stall_ms = PIER_TIMEOUT_DEFAULT;
-	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
 }
 
 /**
@@ -203,9 +195,14 @@ static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
  * pier_error_message() reports how much had arrived. To be able to resume, use
  * pier_transfer_create() instead.
  *
- * Errors: those of pier_transfer_create() and pier_transfer_progress().
+ * timeout_ms  in milliseconds, from 0; PIER_TIMEOUT_DEFAULT: no limit except stall_ms.
+ *             After this time no more chunks are posted, and the call waits for those in
+ *             flight, on each rail until it stalls
+ *
+ * Errors: -EINVAL timeout_ms is invalid; -ETIMEDOUT the time limit expired; -EINTR and
+ * others of pier_transfer_wait(); those of pier_transfer_create().
  */
-PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
+PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeout_ms);
 
 /**
  * Create a transfer. Nothing is posted before pier_transfer_progress().
@@ -214,7 +211,7 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
  *               and channels
  * ret_transfer  the transfer; give it to pier_transfer_destroy()
  *
- * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms, stream_size
+ * Errors: -EINVAL size, direction, flags, stall_ms, progress_ms, stream_size
  * or rail_count is not possible, a region is in another protection domain than its
  * channel, a channel accepts no elements, or chunks cannot be announced
  * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
@@ -244,26 +241,31 @@ PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
  * Returns 1 when all bytes have arrived; 0 while the transfer is in progress.
  *
  * Errors: the transfer has ended, and every later call returns the same error.
- * -ECANCELED it was cancelled; -ETIMEDOUT timeout_ms has expired. Otherwise no rail is
- * left, and the error is that of the last one: an error of struct pier_result;
- * -ETIMEDOUT no chunk completed for stall_ms; -EAGAIN other requests filled the send
- * queue for stall_ms; those of pier_channel_post_write(), pier_channel_post_read(),
- * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
- * another request broke the channel, the error of that request. Errors of
- * pier_mr_sync_for_device() are also returned if all bytes were read but cannot be made
- * visible to the device: call it again.
+ * -ECANCELED it was cancelled. Otherwise no rail is left, and the error is that of the
+ * last one: an error of struct pier_result; -EHOSTUNREACH no chunk completed for
+ * stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those of
+ * pier_channel_post_write(), pier_channel_post_read(), pier_mr_sync_for_nic() and
+ * pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if another request broke the
+ * channel, the error of that request. Errors of pier_mr_sync_for_device() are also
+ * returned if all bytes were read but cannot be made visible to the device: call it
+ * again.
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 
 /**
- * Drive a transfer until it has ended, asleep during long waits.
+ * Drive a transfer until it has ended, asleep during long waits. A timeout stops
+ * nothing: the transfer is still in progress, but posts nothing more until it is driven
+ * again. To give it up, call pier_transfer_cancel().
  *
- * timeout_ms  in milliseconds, from 0
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: until it has ended,
+ *             as it does when it stalls (stall_ms)
  *
- * Returns 1 when all bytes have arrived; 0 if the time expired first. The transfer is
- * then still in progress, but posts nothing more until it is driven again.
+ * Returns 1 when all bytes have arrived. Returns 0 if the transfer is in progress and
+ * timeout_ms is 0, or if a stream has news for its caller (<pier/stream.h>).
  *
- * Errors: -EINVAL timeout_ms is negative; those of pier_transfer_progress().
+ * Errors: -ETIMEDOUT it did not end in time; -EINVAL timeout_ms is invalid; -EINTR
+ * pier_interrupt_set(), and others of poll(2): it is still in progress. All others are
+ * those of pier_transfer_progress(), with which the transfer has ended.
  */
 PIER_API int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms);
 

@@ -64,9 +64,8 @@ typedef int pier_interrupt_check(void *context);
  * A wait that sleeps calls the function after each signal, and every 50 ms. A wait that
  * polls without sleeping (PIER_WAIT_POLL) does not call it. If the function returns a
  * value other than 0, the wait fails with -EINTR, and has the same effect as a timeout:
- * requests that the call waited for are stopped, and their channel is broken.
- * pier_transfer_wait() returns 0 instead, and stops nothing. Waits for the device, of at
- * most a second, are not interrupted.
+ * it stops nothing, unless the call posted the request that it waited for. Waits for the
+ * device, of at most a second, are not interrupted.
  *
  * This covers the waits of channels, groups, counters, receive pools, receivers,
  * transfers, event queues and started copies, and both handshakes.

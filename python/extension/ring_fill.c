@@ -414,7 +414,7 @@ static int wait_slice(void *subject, int timeout_ms)
 	pier_py_blocking_begin(&blocking);
 	result = wait->ret_slot ? pier_ring_next(self->ring, timeout_ms, &slot)
 				: pier_ring_wait(self->ring, timeout_ms);
-	result = pier_py_blocking_end(&blocking, result);
+	result = pier_py_blocking_end(&blocking, result == -ETIMEDOUT ? 0 : result);
 	if (result < 0 && wait->ret_slot)
 		note_failure(self, &slot);
 	if (result > 0 && wait->ret_slot)

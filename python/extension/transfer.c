@@ -29,7 +29,7 @@ struct arguments {
 	PyObject *direction; /* NULL: "write" */
 	PyObject *length;
 	uint32_t chunk, window;
-	int stall_ms, timeout_ms;
+	int stall_ms;
 	PyObject *notify;
 	int announce, fail_fast;
 	PyObject *progress, *state_object;
@@ -38,22 +38,18 @@ struct arguments {
 
 static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_parsed)
 {
-	static char *names[] = { "rails",    "direction", "length",   "chunk",
-				 "window",   "stall",	  "timeout",  "notify",
-				 "announce", "fail_fast", "progress", "state",
-				 NULL };
+	static char *names[] = { "rails",     "direction", "length", "chunk",
+				 "window",    "stall",	   "notify", "announce",
+				 "fail_fast", "progress",  "state",  NULL };
 
-	*ret_parsed = (struct arguments){
-		.stall_ms = PIER_TIMEOUT_DEFAULT,
-		.timeout_ms = PIER_TIMEOUT_DEFAULT,
-	};
+	*ret_parsed = (struct arguments){ .stall_ms = PIER_TIMEOUT_DEFAULT };
 	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$OOO&O&O&O&OppOO:Transfer", names,
+		arguments, keywords, "O|$OOO&O&O&OppOO:Transfer", names,
 		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
 		pier_py_uint32, &ret_parsed->chunk, pier_py_uint32, &ret_parsed->window,
-		pier_py_timeout, &ret_parsed->stall_ms, pier_py_timeout,
-		&ret_parsed->timeout_ms, &ret_parsed->notify, &ret_parsed->announce,
-		&ret_parsed->fail_fast, &ret_parsed->progress, &ret_parsed->state_object);
+		pier_py_timeout, &ret_parsed->stall_ms, &ret_parsed->notify,
+		&ret_parsed->announce, &ret_parsed->fail_fast, &ret_parsed->progress,
+		&ret_parsed->state_object);
 }
 
 static int set_direction(PyObject *direction, struct pier_transfer_attr *attr)
@@ -95,7 +91,6 @@ static int set_attributes(const struct arguments *parsed, struct pier_py_rails *
 	attr->chunk = parsed->chunk;
 	attr->window = parsed->window;
 	attr->stall_ms = parsed->stall_ms;
-	attr->timeout_ms = parsed->timeout_ms;
 	attr->flags = (parsed->announce ? PIER_TRANSFER_ANNOUNCE : 0) |
 		      (parsed->fail_fast ? PIER_TRANSFER_FAIL_FAST : 0);
 	attr->state = parsed->state.buf;
@@ -158,7 +153,7 @@ static bool has_ended(const struct transfer *self)
 
 /*
  * With the lock of the transfer. Without rails in use it has ended, and touches none.
- * Returns as pier_transfer_wait() does, with an exception.
+ * Returns 1 when it has ended, 0 if it has not, or -1 with an exception.
  */
 static int drive_slice(struct transfer *self, int timeout_ms)
 {
@@ -172,7 +167,9 @@ static int drive_slice(struct transfer *self, int timeout_ms)
 	state = PyEval_SaveThread();
 	result = pier_transfer_wait(self->transfer, timeout_ms);
 	PyEval_RestoreThread(state);
-	if (result < 0)
+	if (result == -ETIMEDOUT)
+		result = 0;
+	else if (result < 0)
 		pier_py_fail(result);
 	if (in_use)
 		pier_py_rails_release(rails);
@@ -503,8 +500,8 @@ static PyMethodDef transfer_methods[] = {
 	{ "wait", PIER_PY_METHOD(wait_for_transfer), METH_VARARGS | METH_KEYWORDS,
 	  "wait($self, timeout=None)\n--\n\n"
 	  "Drive the transfer until all bytes have arrived.\n\n"
-	  "timeout: in seconds; None: until it has ended, which `stall` and `timeout`\n"
-	  "of Transfer() bound\n\n"
+	  "timeout: in seconds; None: until it has ended, which `stall` of\n"
+	  "Transfer() bounds\n\n"
 	  "Raises TimedOut if the time expires first: the transfer then goes on when\n"
 	  "it is driven again. Raises ConnectionLost and others when no rail is left:\n"
 	  "resume()." },
@@ -546,7 +543,7 @@ static PyType_Slot transfer_slots[] = {
 	{ Py_tp_doc,
 	  "Transfer(rails, *, direction=\"write\", length=None, chunk=0, window=0, "
 	  "stall=None,\n"
-	  "         timeout=None, notify=None, announce=False, fail_fast=False,\n"
+	  "         notify=None, announce=False, fail_fast=False,\n"
 	  "         progress=None, state=None)\n--\n\n"
 	  "Bytes moved to or from the memory of a peer, in chunks, over one or several\n"
 	  "channels.\n\n"
@@ -557,7 +554,6 @@ static PyType_Slot transfer_slots[] = {
 	  "window: the most chunks in flight on each rail; 0: half of the send queue\n"
 	  "stall: seconds without a completed chunk after which a rail has failed;\n"
 	  "None: the timeout of its channel\n"
-	  "timeout: seconds for the whole transfer; None: only `stall`\n"
 	  "notify: 32 bits for a receive of the peer when all bytes have arrived\n"
 	  "announce: announce each chunk to a receiver of the peer\n"
 	  "fail_fast: the first rail that fails ends the transfer\n"

@@ -268,9 +268,8 @@ class Work:
 class Transfer:
     def __new__(cls, rails: Rail | Sequence[Rail], *, direction: Literal["write", "read"] = "write",
                 length: int | None = None, chunk: int = 0, window: int = 0, stall: float | None = None,
-                timeout: float | None = None, notify: int | None = None, announce: bool = False,
-                fail_fast: bool = False, progress: Callable[[int, int], object] | None = None,
-                state: _Bytes | None = None) -> Self: ...
+                notify: int | None = None, announce: bool = False, fail_fast: bool = False,
+                progress: Callable[[int, int], object] | None = None, state: _Bytes | None = None) -> Self: ...
     @property
     def channels(self) -> tuple[Channel, ...]: ...
     @property

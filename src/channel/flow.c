@@ -106,8 +106,8 @@ int pier_flow_check(struct pier_flow *flow, int64_t now)
 			 "no request completed within %d ms; everything outstanding was "
 			 "stopped",
 			 ms);
-		pier_flow_stop(flow, -ETIMEDOUT, sentence);
-		return pier_fail(ETIMEDOUT, "%s", sentence);
+		pier_flow_stop(flow, -EHOSTUNREACH, sentence);
+		return pier_fail(EHOSTUNREACH, "%s", sentence);
 	}
 	flow->full_at = 0;
 	pier_fail(EAGAIN, "the send queue was full of other requests for %d ms", ms);

@@ -82,8 +82,8 @@ bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret
 int64_t pier_flow_stalls_at(const struct pier_flow *flow);
 
 /*
- * Fail the flow if it stalls. Returns 0; -ETIMEDOUT no request completed; -EAGAIN nothing
- * is in flight, and other requests fill the queue.
+ * Fail the flow if it stalls. Returns 0; -EHOSTUNREACH no request completed; -EAGAIN
+ * nothing is in flight, and other requests fill the queue.
  */
 int pier_flow_check(struct pier_flow *flow, int64_t now);
 

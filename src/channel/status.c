@@ -66,7 +66,7 @@ static const struct meaning meanings[] = {
 	       "the peer's device failed at the request, for example at the memory of "
 	       "its receive",
 	       "the error that the peer's channel reports"),
-	STATUS(IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT, UNREACHABLE,
+	STATUS(IBV_WC_RETRY_EXC_ERR, -EHOSTUNREACH, UNREACHABLE,
 	       "the peer did not answer: it is gone, not connected, or the network loses "
 	       "packets (MTU, firewall, wrong GID)",
 	       "that the peer is alive and connected, the route between the two GIDs, "
@@ -84,7 +84,7 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_INV_EEC_STATE_ERR, -EIO, DEVICE, DATAGRAMS, WHO_ELSE),
 	STATUS(IBV_WC_FATAL_ERR, -EIO, DEVICE, "the device failed",
 	       "the kernel's log; the device may have to be opened again"),
-	STATUS(IBV_WC_RESP_TIMEOUT_ERR, -ETIMEDOUT, UNREACHABLE,
+	STATUS(IBV_WC_RESP_TIMEOUT_ERR, -EHOSTUNREACH, UNREACHABLE,
 	       "the peer did not answer in time",
 	       "that the peer is alive, and the network"),
 	STATUS(IBV_WC_GENERAL_ERR, -EIO, DEVICE, "the device gives no details",

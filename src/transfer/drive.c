@@ -12,12 +12,12 @@
 #include "core/extensible.h"
 #include "core/log.h"
 
-int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms)
+int pier_drive_check_stall(const struct pier_drive_ops *ops, int stall_ms)
 {
-	if (ms > 0 || ms == PIER_TIMEOUT_DEFAULT)
+	if (stall_ms > 0 || stall_ms == PIER_TIMEOUT_DEFAULT)
 		return 0;
-	return pier_fail(EINVAL, "%s: %s %d is neither more than 0 nor the default",
-			 ops->name, member, ms);
+	return pier_fail(EINVAL, "%s: stall_ms %d is neither more than 0 nor the default",
+			 ops->name, stall_ms);
 }
 
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
@@ -55,9 +55,6 @@ void pier_drive_start(struct pier_drive *drive)
 {
 	drive->ended = false;
 	drive->stop = drive->error = drive->flush_error = 0;
-	drive->deadline = drive->timeout_ms == PIER_TIMEOUT_DEFAULT
-				  ? INT64_MAX
-				  : pier_deadline(drive->timeout_ms);
 	doubt_visibility(drive);
 }
 
@@ -103,17 +100,6 @@ void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
 			     drive->ops->name, drive->length, reason, working);
 	else
 		pier_drive_stop(drive, rail->flow.error, reason);
-}
-
-void pier_drive_check_deadline(struct pier_drive *drive, int64_t now)
-{
-	char reason[64];
-
-	if (now < drive->deadline)
-		return;
-	snprintf(reason, sizeof(reason), "the time limit of %d ms expired",
-		 drive->timeout_ms);
-	pier_drive_stop(drive, -ETIMEDOUT, reason);
 }
 
 int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index)
@@ -208,7 +194,9 @@ static int pass_rails(void *subject, struct pier_wait_pass *pass)
 
 int pier_drive_wait(struct pier_drive *drive, int timeout_ms)
 {
-	struct drive_wait wait = { drive, pier_deadline(timeout_ms) };
+	struct drive_wait wait = { drive, timeout_ms == PIER_TIMEOUT_DEFAULT
+						  ? INT64_MAX
+						  : pier_deadline(timeout_ms) };
 	const struct pier_wait_condition condition = {
 		.check = check_drive,
 		.pass = pass_rails,
@@ -217,16 +205,20 @@ int pier_drive_wait(struct pier_drive *drive, int timeout_ms)
 	};
 	int error = pier_check_process(&drive->object);
 
+	if (!error)
+		error = pier_check_timeout(timeout_ms, timeout_ms, &timeout_ms);
 	if (error)
 		return error;
-	if (timeout_ms < 0)
-		return pier_fail(EINVAL, "waiting for a %s: timeout_ms %d: use 0 or more",
-				 drive->ops->name, timeout_ms);
 	if (timeout_ms == 0)
 		return step_drive(drive, wait.deadline);
-	/* If poll(2) fails, the caller waits again. */
-	pier_wait_until(&condition, wait.deadline);
-	return drive_result(drive);
+	error = pier_wait_until(&condition, wait.deadline);
+	if (error == -ETIMEDOUT)
+		return pier_fail(ETIMEDOUT,
+				 "the %s did not end within %d ms: %" PRIu64
+				 " of %" PRIu64 " bytes have arrived",
+				 drive->ops->name, timeout_ms, drive->done,
+				 drive->length);
+	return error ? error : drive_result(drive);
 }
 
 static int stop_from_outside(struct pier_drive *drive, int error, const char *reason)

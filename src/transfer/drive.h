@@ -28,10 +28,8 @@ struct pier_drive {
 	bool fail_fast;	    /* the first rail that fails ends everything */
 	bool leftovers;	    /* the last step left work that no event announces */
 
-	int timeout_ms;
-	int64_t deadline; /* INT64_MAX: none */
-	int flush_error;  /* all bytes arrived, but could not be made visible */
-	bool owes_flush;  /* some could not be made visible when it ended last */
+	int flush_error; /* all bytes arrived, but could not be made visible */
+	bool owes_flush; /* some could not be made visible when it ended last */
 
 	int stop; /* 0, or why it is to end: -errno */
 	char reason[640];
@@ -65,7 +63,7 @@ static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *dr
 }
 
 /* Errors: -EINVAL. */
-int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms);
+int pier_drive_check_stall(const struct pier_drive_ops *ops, int stall_ms);
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
 			   uint32_t count);
 
@@ -75,7 +73,7 @@ int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
  */
 int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count);
 
-/* Begin, or begin again: no result, and the deadline counts from now. */
+/* Begin, or begin again: no result. */
 void pier_drive_start(struct pier_drive *drive);
 
 /* It is to end. The first reason stays. */
@@ -83,9 +81,6 @@ void pier_drive_stop(struct pier_drive *drive, int error, const char *reason);
 
 /* If a rail has failed just now: the others continue, or everything is to end. */
 void pier_drive_note_failure(struct pier_drive *drive, uint32_t index);
-
-/* Stop if the deadline has passed. */
-void pier_drive_check_deadline(struct pier_drive *drive, int64_t now);
 
 /* Flush the rails, until one fails. 0, or its error, and *ret_index. */
 int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index);

@@ -131,8 +131,6 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 {
 	bool more = true;
 
-	if (receiver->drive.deadline < deadline)
-		deadline = receiver->drive.deadline;
 	for (int i = 0; more && i < ROUNDS && (i == 0 || pier_now() < deadline); i++)
 		more = take_round(receiver);
 	receiver->drive.leftovers = more;
@@ -221,7 +219,7 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 	if (is_stream(receiver) &&
 	    pier_stream_wake_at(&receiver->stream.base) < stalls_at)
 		stalls_at = pier_stream_wake_at(&receiver->stream.base);
-	return stalls_at < drive->deadline ? stalls_at : drive->deadline;
+	return stalls_at;
 }
 
 static void check_times(struct pier_receiver *receiver)
@@ -230,12 +228,11 @@ static void check_times(struct pier_receiver *receiver)
 	int64_t now = is_stream(receiver) ? receiver->stream.base.driven_at : pier_now();
 	char reason[96];
 
-	pier_drive_check_deadline(&receiver->drive, now);
 	if (now < receiver->active_at + receiver->stall_ns)
 		return;
 	snprintf(reason, sizeof(reason), "nothing new arrived within %" PRId64 " ms",
 		 receiver->stall_ns / 1000000);
-	pier_drive_stop(&receiver->drive, -ETIMEDOUT, reason);
+	pier_drive_stop(&receiver->drive, -EHOSTUNREACH, reason);
 }
 
 static void step_receiver(struct pier_drive *drive, int64_t deadline)
@@ -312,10 +309,7 @@ static int read_attr(const struct pier_receiver_attr *given,
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
 				  (unsigned int)ret_attr->flags);
 	if (!error)
-		error = pier_drive_check_time(&drive_ops, "stall_ms", ret_attr->stall_ms);
-	if (!error)
-		error = pier_drive_check_time(&drive_ops, "timeout_ms",
-					      ret_attr->timeout_ms);
+		error = pier_drive_check_stall(&drive_ops, ret_attr->stall_ms);
 	if (!error)
 		error = pier_check_stream_size("receiver", ret_attr->stream_size);
 	if (!error && ret_attr->stream_size && ret_attr->length)
@@ -505,7 +499,6 @@ int pier_receiver_create(const struct pier_receiver_attr *attr,
 	receiver->attr = known;
 	receiver->attr.rails = NULL;
 	receiver->drive.ops = &drive_ops;
-	receiver->drive.timeout_ms = known.timeout_ms;
 	receiver->drive.incoming = true;
 	error = restart_receiver(receiver, known.rails, known.rail_count, known.length);
 	if (error) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -236,7 +235,6 @@ static void report_and_post(struct pier_transfer *transfer, int64_t now)
 {
 	flush_rails(transfer);
 	report_progress(transfer, now);
-	pier_drive_check_deadline(&transfer->drive, now);
 	post_chunks(transfer, now);
 }
 
@@ -256,7 +254,7 @@ static void check_stream(struct pier_transfer *transfer, int64_t now)
 		snprintf(reason, sizeof(reason),
 			 "nothing was heard from the peer for %d ms",
 			 (int)(transfer->stream.base.stall_ns / 1000000));
-		pier_drive_stop(&transfer->drive, -ETIMEDOUT, reason);
+		pier_drive_stop(&transfer->drive, -EHOSTUNREACH, reason);
 	}
 	pier_send_stream_tell(transfer, now);
 	pier_send_stream_note_unseen(transfer);
@@ -303,7 +301,7 @@ static bool needs_rail(const struct pier_rail_base *rail)
 static int64_t transfer_wake_at(const struct pier_drive *drive)
 {
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
-	int64_t wake_at = drive->stop ? INT64_MAX : drive->deadline;
+	int64_t wake_at = INT64_MAX;
 
 	if (is_stream(transfer) && pier_stream_wake_at(&transfer->stream.base) < wake_at)
 		wake_at = pier_stream_wake_at(&transfer->stream.base);
@@ -362,9 +360,7 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (!error)
 		error = pier_check_stream_attr(attr);
 	if (!error)
-		error = pier_drive_check_time(&drive_ops, "stall_ms", attr->stall_ms);
-	if (!error)
-		error = pier_drive_check_time(&drive_ops, "timeout_ms", attr->timeout_ms);
+		error = pier_drive_check_stall(&drive_ops, attr->stall_ms);
 	if (!error)
 		error = pier_drive_check_rails(&drive_ops, attr->rails, attr->rail_count);
 	/*
@@ -529,7 +525,6 @@ int pier_transfer_create(const struct pier_transfer_attr *attr,
 	transfer->drive.ops = &drive_ops;
 	transfer->drive.length = known.length;
 	transfer->drive.span = known.length;
-	transfer->drive.timeout_ms = known.timeout_ms;
 	transfer->drive.incoming = known.direction == PIER_TRANSFER_READ;
 	transfer->drive.fail_fast = known.flags & PIER_TRANSFER_FAIL_FAST;
 	error = init_transfer(transfer);
@@ -597,7 +592,7 @@ int pier_transfer_destroy(struct pier_transfer *transfer)
 	if (!transfer->drive.ended)
 		pier_drive_stop(&transfer->drive, -ECANCELED, "it was destroyed");
 	while (!transfer->drive.ended)
-		pier_transfer_wait(transfer, INT_MAX);
+		pier_transfer_wait(transfer, PIER_TIMEOUT_DEFAULT);
 	pier_object_untrack(&transfer->drive.object);
 	free_transfer(transfer);
 	return 0;
@@ -670,7 +665,26 @@ int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, si
 	return result;
 }
 
-int pier_transfer_run(const struct pier_transfer_attr *attr)
+/* At the deadline, or if waiting fails, the chunks in flight are still awaited. */
+static int drive_to_end(struct pier_drive *drive, int timeout_ms)
+{
+	int result = pier_drive_wait(drive, timeout_ms);
+	char reason[512];
+
+	if (!drive->ended) {
+		if (result == 0 || result == -ETIMEDOUT)
+			snprintf(reason, sizeof(reason),
+				 "the time limit of %d ms expired", timeout_ms);
+		else
+			snprintf(reason, sizeof(reason), "%s", pier_error_message());
+		pier_drive_stop(drive, result ? result : -ETIMEDOUT, reason);
+	}
+	while (!drive->ended)
+		result = pier_drive_wait(drive, PIER_TIMEOUT_DEFAULT);
+	return result;
+}
+
+int pier_transfer_run(const struct pier_transfer_attr *attr, int timeout_ms)
 {
 	struct pier_transfer *transfer;
 	struct pier_transfer_attr known;
@@ -679,11 +693,12 @@ int pier_transfer_run(const struct pier_transfer_attr *attr)
 	if (!result && known.stream_size)
 		result = pier_fail(EINVAL, "a stream needs pier_transfer_create()");
 	if (!result)
+		result = pier_check_timeout(timeout_ms, timeout_ms, &timeout_ms);
+	if (!result)
 		result = pier_transfer_create(attr, &transfer);
 	if (result)
 		return result;
-	while (!(result = pier_transfer_wait(transfer, INT_MAX)))
-		continue;
+	result = drive_to_end(&transfer->drive, timeout_ms);
 	pier_transfer_destroy(transfer);
 	return result < 0 ? result : 0;
 }

@@ -174,7 +174,7 @@ static double send_all(struct side *side, const struct plan *plan, int way, int 
 	attr.flags = PIER_TRANSFER_ANNOUNCE;
 	synchronise(fd);
 	start = now();
-	if (pier_transfer_run(&attr))
+	if (pier_transfer_run(&attr, 60000))
 		die("transfer");
 	synchronise(fd);
 	return (double)plan->length / (now() - start);

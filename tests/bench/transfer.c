@@ -107,7 +107,7 @@ static void run_transfer(struct side *side, const struct plan *plan)
 	attr.length = plan->length;
 	attr.chunk = plan->chunk;
 	attr.window = plan->window;
-	if (pier_transfer_run(&attr))
+	if (pier_transfer_run(&attr, 60000))
 		die("transfer");
 }
 

@@ -96,11 +96,11 @@ static void move(struct world *world, struct pier_transfer_attr *attr)
 	area_shuffle(world, &world->a.area);
 	area_shuffle(world, &world->b.area);
 	attr->direction = PIER_TRANSFER_WRITE;
-	expect_ok(pier_transfer_run(attr));
+	expect_ok(pier_transfer_run(attr, PATIENT));
 	expect_moved(world, attr->length, false);
 	area_shuffle(world, &world->a.area);
 	attr->direction = PIER_TRANSFER_READ;
-	expect_ok(pier_transfer_run(attr));
+	expect_ok(pier_transfer_run(attr, PATIENT));
 	expect_moved(world, attr->length, true);
 }
 
@@ -145,7 +145,7 @@ static void progress_is_reported_and_announced(void **state)
 	attr.flags = PIER_TRANSFER_NOTIFY;
 	attr.immediate = 0x8001fe02;
 	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &work));
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_int_equal(last, LENGTH);
 	result = expect_end(world->b.channel, work, 0);
 	assert_true(result.has_immediate);
@@ -183,7 +183,7 @@ static void other_rails_take_over(void **state)
 
 	attr.progress = kill_rails;
 	attr.context = &killer;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	expect_moved(world, LENGTH, false);
 	close_rails(&rails);
 }
@@ -286,7 +286,7 @@ static void refused_write_ends_the_transfer(void **state)
 
 	for (int i = 0; i < PARTS; i++)
 		rails.parts[i].rkey ^= 0x5a5a5a5a;
-	expect_result(pier_transfer_run(&attr), -EACCES);
+	expect_result(pier_transfer_run(&attr, PATIENT), -EACCES);
 	test_assert_sentence("0 of ");
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);

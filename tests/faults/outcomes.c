@@ -32,9 +32,9 @@ static const struct outcome outcomes[] = {
 	{ "RNR exhausted", NEEDS_RECEIVE, 0, -EAGAIN, 0, BROKEN, "RNR_RETRY_EXC_ERR" },
 
 	{ "retry exhausted", LAST, 0, -ECANCELED, 0, BROKEN, "RETRY_EXC_ERR" },
-	{ "retry exhausted", SENDS, 0, -ETIMEDOUT, 0, BROKEN, "RETRY_EXC_ERR" },
+	{ "retry exhausted", SENDS, 0, -EHOSTUNREACH, 0, BROKEN, "RETRY_EXC_ERR" },
 
-	{ "peer killed", POSTS, 0, -ETIMEDOUT, -ECANCELED, BROKEN, "" },
+	{ "peer killed", POSTS, 0, -EHOSTUNREACH, -ECANCELED, BROKEN, "" },
 	{ "peer killed", WATCHES, 0, -EPIPE, -ETIMEDOUT, BROKEN, "" },
 
 	{ "flush", SEVERAL, LAST, -EACCES, 0, BROKEN, "REM_ACCESS_ERR" },

@@ -126,7 +126,8 @@ static void expect_post_error(int error)
 
 static void expect_request_error(int error)
 {
-	static const int possible[] = { -EIO, -ECANCELED, -EREMOTEIO, -ETIMEDOUT, 0 };
+	static const int possible[] = { -EIO,	       -ECANCELED, -EREMOTEIO,
+					-EHOSTUNREACH, -ETIMEDOUT, 0 };
 
 	if (!is_one_of(error, possible))
 		fail_msg("a request: %d: %s", error, pier_error_message());

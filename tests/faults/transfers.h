@@ -37,8 +37,8 @@ enum transfer_means {
 	LOSE_DEVICE_HERE = 1 << 11, /* copy STRUCK and all later ones fail */
 	LOSE_DEVICE_THERE = 1 << 12,
 	NO_FLUSH_THERE = 1 << 13,
-	OVER_IN_TIME = 1 << 14,	      /* the transfer's timeout_ms expires */
-	OVER_IN_TIME_THERE = 1 << 15, /* or the receiver's does */
+	OVER_IN_TIME = 1 << 14, /* a wait of STALL_MS times out: cancel the transfer */
+	OVER_IN_TIME_THERE = 1 << 15, /* or the receiver */
 };
 
 enum {

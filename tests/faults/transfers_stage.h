@@ -148,8 +148,6 @@ static void begin_receiver(void)
 	attr.length = LENGTH;
 	if (by(STALLS_THERE))
 		attr.stall_ms = STALL_MS;
-	if (by(OVER_IN_TIME_THERE))
-		attr.timeout_ms = STALL_MS;
 	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 }
 
@@ -221,8 +219,6 @@ static void begin_transfer(void)
 		attr.flags = PIER_TRANSFER_ANNOUNCE;
 	if (by(STALLS_HERE))
 		attr.stall_ms = STALL_MS;
-	if (by(OVER_IN_TIME))
-		attr.timeout_ms = STALL_MS;
 	attr.window = 4;
 	attr.progress = hit;
 	begin(&attr);

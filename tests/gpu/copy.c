@@ -254,8 +254,7 @@ static void transfer_all(struct side *side, enum pier_transfer_direction directi
 	attr.rail_count = 1;
 	attr.length = REGION;
 	attr.chunk = 300000;
-	attr.timeout_ms = GPU_PATIENT;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, GPU_PATIENT));
 }
 
 struct way {

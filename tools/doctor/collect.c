@@ -360,7 +360,9 @@ static int probe_memory(struct facts *facts, struct pier_device *device, uint32_
 static void probe_next(const struct scope *scope, struct pier_device *device,
 		       uint32_t *port, const char *memory)
 {
-	if (probe_memory(scope->facts, device, *port, memory) == -ETIMEDOUT)
+	int error = probe_memory(scope->facts, device, *port, memory);
+
+	if (error == -ETIMEDOUT || error == -EHOSTUNREACH)
 		*port = 0;
 }
 

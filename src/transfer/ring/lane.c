@@ -250,7 +250,7 @@ bool pier_lanes_step(struct pier_ring_lanes *lanes)
 		/* Nothing is in flight, and there is no room. */
 		while (error == -EAGAIN && lane->leg)
 			fail_leg(lane, error, lane->flow.sentence);
-		while (error == -ETIMEDOUT && take_oldest(lanes, lane, now))
+		while (error == -EHOSTUNREACH && take_oldest(lanes, lane, now))
 			;
 		/* Stopping the channel can have taken a second. */
 		if (lane->flow.channel && lane->flow.error)

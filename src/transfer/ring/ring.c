@@ -542,7 +542,6 @@ int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 struct ring_wait {
 	struct pier_ring *ring;
 	bool (*holds)(struct pier_ring *ring);
-	bool held;
 };
 
 static bool oldest_has_ended(struct pier_ring *ring)
@@ -587,11 +586,10 @@ static bool is_quiet(struct pier_ring *ring)
 
 static int check_ring(void *subject)
 {
-	struct ring_wait *wait = subject;
+	const struct ring_wait *wait = subject;
 	bool progress = pier_lanes_step(&wait->ring->lanes);
 
-	wait->held = wait->holds(wait->ring);
-	if (wait->held)
+	if (wait->holds(wait->ring))
 		return PIER_CONDITION_HOLDS;
 	return progress ? PIER_CONDITION_PROGRESS : PIER_CONDITION_PENDING;
 }
@@ -617,11 +615,11 @@ static int pass_lanes(void *subject, struct pier_wait_pass *pass)
 	return 0;
 }
 
-/* Returns 1 if it holds, 0 if the time was over first, or an error of waiting. */
+/* Returns 1 if it holds, -ETIMEDOUT without a sentence, or another error of waiting. */
 static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring),
 		      int64_t deadline)
 {
-	struct ring_wait wait = { ring, holds, false };
+	struct ring_wait wait = { ring, holds };
 	const struct pier_wait_condition condition = {
 		.check = check_ring,
 		.pass = pass_lanes,
@@ -630,12 +628,11 @@ static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ri
 	};
 	int error = pier_wait_until(&condition, deadline);
 
-	if (wait.held || error == -ETIMEDOUT)
-		return wait.held;
-	return error;
+	return error ? error : 1;
 }
 
-/* Likewise; with no time, it is driven once and not armed. */
+/* Likewise. With no time, it is driven once and not armed: returns 0 if it does not hold.
+ */
 static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring),
 		    int timeout_ms)
 {
@@ -643,10 +640,15 @@ static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring
 
 	if (error)
 		return error;
-	if (timeout_ms > 0)
-		return wait_until(ring, holds, pier_deadline(timeout_ms));
-	pier_lanes_step(&ring->lanes);
-	return holds(ring);
+	if (timeout_ms == 0) {
+		pier_lanes_step(&ring->lanes);
+		return holds(ring);
+	}
+	error = wait_until(ring, holds, pier_deadline(timeout_ms));
+	return error == -ETIMEDOUT
+		       ? pier_fail(ETIMEDOUT, "the ring had nothing new within %d ms",
+				   timeout_ms)
+		       : error;
 }
 
 int pier_ring_cancel(struct pier_ring *ring)

@@ -34,10 +34,10 @@ int pier_check_stream(const struct pier_stream *stream, const char *what)
 
 int pier_check_stream_error(const struct pier_stream *stream, const char *what, int error)
 {
-	if (error < 0 && error >= -PIER_NOTE_ERROR_MAX)
+	if (error < 0 && error >= -PIER_NOTE_ERROR_MAX && error != -ETIMEDOUT)
 		return pier_check_stream(stream, what);
-	return pier_fail(EINVAL, "%s: error %d is not -1 to -%d", what, error,
-			 PIER_NOTE_ERROR_MAX);
+	return pier_fail(EINVAL, "%s: error %d is not -1 to -%d, or is -ETIMEDOUT", what,
+			 error, PIER_NOTE_ERROR_MAX);
 }
 
 void pier_stream_start(struct pier_stream *stream, int64_t now)
@@ -103,7 +103,7 @@ void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret
 {
 	int error = (int)(pier_note_value(note) & PIER_NOTE_ERROR_MAX);
 
-	stream->peer_error = error ? -error : -EBADMSG;
+	stream->peer_error = error && error != ETIMEDOUT ? -error : -EBADMSG;
 	snprintf(ret_reason, size, "the peer ended the stream: %s",
 		 strerror(-stream->peer_error));
 }

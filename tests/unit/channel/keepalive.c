@@ -192,7 +192,8 @@ static void reports_that_the_peer_is_gone(void **state)
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_poll(channel), 2);
-	expect_result(pier_channel_error(channel, &failure, sizeof(failure)), -ETIMEDOUT);
+	expect_result(pier_channel_error(channel, &failure, sizeof(failure)),
+		      -EHOSTUNREACH);
 	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_int_equal(failure.first.status, IBV_WC_RETRY_EXC_ERR);

@@ -184,7 +184,7 @@ static void expect_noticed(int64_t since)
 	int64_t took = milliseconds() - since;
 
 	expect_result(pier_channel_error(end.channel, &failure, sizeof(failure)),
-		      -ETIMEDOUT);
+		      -EHOSTUNREACH);
 	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_in_range(took, LIMIT, KEEPALIVE + LIMIT + SLACK);

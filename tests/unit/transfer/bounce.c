@@ -16,11 +16,11 @@ static void moves_bounced_bytes(void **state)
 
 			attr.window = windows[i % 2];
 			shuffle();
-			expect_ok(pier_transfer_run(&attr));
+			expect_ok(pier_transfer_run(&attr, PATIENT));
 			expect_moved(attr.length, false);
 			attr.direction = PIER_TRANSFER_READ;
 			shuffle();
-			expect_ok(pier_transfer_run(&attr));
+			expect_ok(pier_transfer_run(&attr, PATIENT));
 			expect_moved(attr.length, true);
 		}
 	}
@@ -37,7 +37,7 @@ static void reads_bounce_buffers_of_a_peer(void **state)
 	attr.direction = PIER_TRANSFER_READ;
 	shuffle();
 	publish_there(2);
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	expect_moved(LENGTH, true);
 }
 
@@ -117,7 +117,7 @@ static void does_not_copy_direct_memory(void **state)
 	make_rails(2, false, false);
 	attr = attr_of(2, LENGTH);
 	shuffle();
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_int_equal(fixture.gpu->copies, 0);
 	assert_int_equal(fixture.gpu->flushes, 0);
 	expect_moved(LENGTH, false);
@@ -160,7 +160,7 @@ static void flushes_direct_memory_once(void **state)
 	attr.length = 1;
 	attr.progress = NULL;
 	fixture.gpu->flushes = 0;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_int_equal(fixture.gpu->flushes, 1);
 }
 
@@ -342,7 +342,7 @@ static void survives_a_dead_rail(void **state)
 		attr.context = &at;
 		attr.window = 3;
 		shuffle();
-		expect_ok(pier_transfer_run(&attr));
+		expect_ok(pier_transfer_run(&attr, PATIENT));
 		assert_null(fixture.there.channels[0]);
 		expect_moved(LENGTH, attr.direction == PIER_TRANSFER_READ);
 	}
@@ -391,14 +391,14 @@ static void moves_partly_bounced_regions(void **state)
 	name_rail(0);
 	fixture.rails[0].offset = 0;
 	attr = attr_of(1, LENGTH);
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	expect_moved(LENGTH, false);
 	attr.direction = PIER_TRANSFER_READ;
 	shuffle_side(&fixture.there);
 	fixture.gpu->flushes = 0;
 	/* No NIC wrote to the device. */
 	fixture.gpu->flush_error = EOPNOTSUPP;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_int_equal(fixture.gpu->flushes, 0);
 	assert_memory_equal(plain, fixture.there.image + GUARD, sizeof(plain));
 	memcpy(fixture.here.image + GUARD + sizeof(plain),

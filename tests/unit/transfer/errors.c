@@ -58,7 +58,7 @@ static void reports_what_broke_the_channel(void **state)
 	expect_going(5);
 	complete(1, IBV_WC_RETRY_EXC_ERR);
 	complete(4, IBV_WC_WR_FLUSH_ERR);
-	expect_result(pier_transfer_progress(transfer), -ETIMEDOUT);
+	expect_result(pier_transfer_progress(transfer), -EHOSTUNREACH);
 	test_assert_sentence("0 of 95 bytes have arrived");
 	expect_result(pier_work_poll(channel, work, NULL), 1);
 }
@@ -125,7 +125,7 @@ static void stops_a_rail_that_stalls(void **state)
 	begin_with(&attr);
 	expect_going(4);
 	complete(1, IBV_WC_SUCCESS);
-	expect_result(pier_transfer_wait(transfer, PATIENT), -ETIMEDOUT);
+	expect_result(pier_transfer_wait(transfer, PIER_TIMEOUT_DEFAULT), -EHOSTUNREACH);
 	test_assert_sentence("10 of 95 bytes have arrived: rail 0 of 1 failed: "
 			     "no request completed within 20 ms");
 	assert_int_equal(fake.state, IBV_QPS_ERR);
@@ -143,7 +143,7 @@ static void stops_a_channel_of_a_lost_nic(void **state)
 	(void)state;
 	attr.stall_ms = BRIEF;
 	fake.never_flushes = true;
-	expect_result(pier_transfer_run(&attr), -ETIMEDOUT);
+	expect_result(pier_transfer_run(&attr, PATIENT), -EHOSTUNREACH);
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 }
@@ -212,28 +212,19 @@ static void gives_up_on_a_queue_full_of_other_requests(void **state)
 	finish(0, 0, 95);
 }
 
-/* The time is up with chunks in flight; they arrive, and then the transfer ends. */
-static void ends_at_its_deadline(void **state)
+/* The chunks in flight when its time is over are awaited until the rail stalls. */
+static void a_run_ends_at_its_deadline(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 
 	(void)state;
-	attr.timeout_ms = LIMIT;
-	begin_with(&attr);
-	expect_going(4);
-	expect_result(pier_transfer_wait(transfer, LIMIT + BRIEF), 0);
-	assert_false(status().ended);
-	complete(3, IBV_WC_SUCCESS);
-	expect_going(1);
-	complete(1, IBV_WC_SUCCESS);
-	expect_result(pier_transfer_progress(transfer), -ETIMEDOUT);
+	attr.stall_ms = LIMIT;
+	expect_result(pier_transfer_run(&attr, -2), -EINVAL);
+	assert_int_equal(fake.sends, 0);
+	expect_result(pier_transfer_run(&attr, BRIEF), -ETIMEDOUT);
 	test_assert_sentence(
-		"40 of 95 bytes have arrived: the time limit of 500 ms expired");
-	assert_int_equal(fake.state, IBV_QPS_RTS);
-	fake.logged = 0;
-	expect_ok(pier_transfer_resume(transfer, &rail, 1));
-	expect_going(4);
-	finish(0, 40, 55);
+		"0 of 95 bytes have arrived: the time limit of 20 ms expired");
+	assert_int_equal(fake.state, IBV_QPS_ERR);
 }
 
 static void waits_no_longer_than_its_timeout(void **state)
@@ -242,9 +233,11 @@ static void waits_no_longer_than_its_timeout(void **state)
 	begin(95);
 	expect_result(pier_transfer_wait(transfer, 0), 0);
 	assert_int_equal(fake.sends, 4);
-	expect_result(pier_transfer_wait(transfer, BRIEF), 0);
-	expect_result(pier_transfer_wait(transfer, -1), -EINVAL);
+	expect_result(pier_transfer_wait(transfer, BRIEF), -ETIMEDOUT);
+	test_assert_sentence("the transfer did not end within 20 ms: 0 of 95 bytes");
 	expect_result(pier_transfer_wait(transfer, -2), -EINVAL);
+	assert_false(status().ended);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
 	finish(0, 0, 95);
 }
 
@@ -260,7 +253,7 @@ int main(void)
 		transfer_test(stops_a_channel_of_a_lost_nic),
 		transfer_test(other_rails_do_not_stall_while_one_is_stopped),
 		transfer_test(gives_up_on_a_queue_full_of_other_requests),
-		transfer_test(ends_at_its_deadline),
+		transfer_test(a_run_ends_at_its_deadline),
 		transfer_test(waits_no_longer_than_its_timeout),
 	};
 

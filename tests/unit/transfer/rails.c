@@ -36,7 +36,7 @@ static void other_rails_take_over(void **state)
 		attr = attr_of(pair, 2, LENGTH);
 		attr.flags = PIER_TRANSFER_FAIL_FAST;
 		pair->rails[1].parts = wrong;
-		expect_result(pier_transfer_run(&attr), -EACCES);
+		expect_result(pier_transfer_run(&attr, PATIENT), -EACCES);
 		test_assert_sentence("rail 1 of 2 failed");
 		assert_int_equal(pier_channel_outstanding(pair->rails[0].channel), 0);
 		assert_int_equal(pier_channel_outstanding(pair->rails[1].channel), 0);
@@ -82,7 +82,7 @@ static void survives_a_dead_rail(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		shuffle(pair);
-		expect_ok(pier_transfer_run(&attr));
+		expect_ok(pier_transfer_run(&attr, PATIENT));
 		assert_null(pair->there.channels[0]);
 		expect_moved(pair, LENGTH, reading);
 	}

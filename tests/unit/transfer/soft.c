@@ -34,11 +34,11 @@ static void moves_any_length(void **state)
 			attr.length = lengths[i];
 			shuffle(pair);
 			attr.direction = PIER_TRANSFER_WRITE;
-			expect_ok(pier_transfer_run(&attr));
+			expect_ok(pier_transfer_run(&attr, PATIENT));
 			expect_moved(pair, lengths[i], false);
 			shuffle(pair);
 			attr.direction = PIER_TRANSFER_READ;
-			expect_ok(pier_transfer_run(&attr));
+			expect_ok(pier_transfer_run(&attr, PATIENT));
 			expect_moved(pair, lengths[i], true);
 		}
 	}
@@ -127,14 +127,14 @@ static void notifies_the_peer(void **state)
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_post_recv(pair->there.channels[i], NULL, 0,
 						 &works[i]));
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	expect_ok(test_work_wait(pair->there.channels[0], works[0], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
 	shuffle(pair);
 	expect_ok(pier_channel_destroy(pair->there.channels[0]));
 	pair->there.channels[0] = NULL;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	expect_ok(test_work_wait(pair->there.channels[1], works[1], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
@@ -210,7 +210,7 @@ static void moves_more_than_4_gib(void **state)
 						     .parts = &remote,
 						     .count = 1 };
 	attr.chunk = 0;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_memory_equal(files[0], files[1], 4 * SLOT);
 	for (int i = 0; i < 2; i++) {
 		expect_ok(pier_mr_dereg(mrs[i]));
@@ -227,7 +227,7 @@ static void *run_one(void *argument)
 	intptr_t failed = 0;
 
 	for (int round = 0; round < 20 && !failed; round++)
-		failed = pier_transfer_run(attr) != 0;
+		failed = pier_transfer_run(attr, PATIENT) != 0;
 	return (void *)failed;
 }
 

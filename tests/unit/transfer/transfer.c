@@ -208,7 +208,7 @@ static void moves_tebibytes(void **state)
 	attr = attr_of(region.length);
 	attr.chunk = 100u << 20;
 	fake.completes = true;
-	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_transfer_run(&attr, PATIENT));
 	assert_int_equal(fake.last_send.wr.rdma.remote_addr,
 			 target.addr + (region.length - 1) / attr.chunk * attr.chunk);
 	target.length = 1u << 20;
@@ -357,7 +357,7 @@ static void agrees_with_a_model(void **state)
 		rail.offset = plan.offset;
 		rail.remote_offset = plan.remote_offset;
 		fake.logged = 0;
-		expect_ok(pier_transfer_run(&attr));
+		expect_ok(pier_transfer_run(&attr, PATIENT));
 		if (fake.logged == FAKE_QUEUE)
 			continue; /* more than the fake NIC logs */
 		for (int i = 0; i < fake.logged; i++)

@@ -591,7 +591,7 @@ static void waits_end_for_each_reason(void **state)
 	expect_result(pier_ring_wait(ring, PATIENT), 1);
 	slot = next();
 	expect_result(pier_ring_wait(ring, 0), 0);
-	expect_result(pier_ring_wait(ring, 20), 0);
+	expect_result(pier_ring_wait(ring, 20), -ETIMEDOUT);
 	expect_result(pier_ring_wait(ring, -7), -EINVAL);
 	expect_ok(pier_ring_release(ring, &slot));
 	expect_result(pier_ring_wait(ring, PATIENT), 1);
