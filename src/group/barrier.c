@@ -18,6 +18,7 @@ enum {
 	RANK_BITS = 24,
 	RANK = (1 << RANK_BITS) - 1,
 	FAILURE_TIME_MS = 50, /* the time for telling other ranks of a failure */
+	CONNECTED = 0xc0ec7,  /* the check of the message that a rank is connected */
 };
 
 _Static_assert(PIER_GROUP_MAX <= RANK, "a rank fits into a message");
@@ -68,11 +69,8 @@ int pier_group_break(struct pier_group *group, uint32_t failed_rank, int error,
 /* A channel has failed: -ECONNRESET, with the sentence of the channel. */
 static int break_for_gone(struct pier_group *group, uint32_t rank)
 {
-	char cause[256];
-
-	snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	return pier_group_break(group, rank, ECONNRESET, "rank %u of %u is gone: %s",
-				rank, group->size, cause);
+				rank, group->size, pier_error_message());
 }
 
 int pier_group_post_receives(struct pier_group_member *member)
@@ -95,11 +93,6 @@ static int send_message(struct pier_group *group, uint32_t rank, uint32_t immedi
 		return error;
 	group->sending[group->sending_count++] = rank;
 	return 0;
-}
-
-void pier_group_expect_message(struct pier_group *group, uint32_t rank)
-{
-	group->awaited[group->awaited_count++] = rank;
 }
 
 /*
@@ -176,13 +169,6 @@ static int break_for_unreachable(struct pier_group *group, uint32_t rank, uint32
 	return error ? error : break_for_gone(group, rank);
 }
 
-int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check)
-{
-	int error = send_message(group, rank, message_of(PIER_GROUP_MESSAGE_HERE, check));
-
-	return error ? break_for_unreachable(group, rank, check) : 0;
-}
-
 /* subject: the check. */
 static int look_for_messages(struct pier_group *group, void *subject)
 {
@@ -223,28 +209,6 @@ static int break_for_missing(struct pier_group *group, int timeout_ms)
 				timeout_ms);
 }
 
-/* Waiting itself failed, which is the fault of no other rank. */
-static int break_for_this_rank(struct pier_group *group, int error)
-{
-	char cause[256];
-
-	snprintf(cause, sizeof(cause), "%s", pier_error_message());
-	return pier_group_break(group, group->rank, -error, "%s", cause);
-}
-
-int pier_group_await_messages(struct pier_group *group, uint32_t check, int64_t deadline,
-			      int timeout_ms)
-{
-	int error = pier_group_wait_until(group, look_for_messages, &check, deadline);
-
-	if (error == -ETIMEDOUT && !group->broken)
-		error = break_for_missing(group, timeout_ms);
-	else if (error && !group->broken)
-		error = break_for_this_rank(group, error);
-	group->awaited_count = 0;
-	return error;
-}
-
 static int look_for_sent(struct pier_group *group, void *subject)
 {
 	uint32_t missing = 0;
@@ -263,7 +227,11 @@ static int look_for_sent(struct pier_group *group, void *subject)
 	return missing == 0;
 }
 
-void pier_group_finish_sending(struct pier_group *group, int64_t deadline)
+/*
+ * Wait until the messages that were sent have arrived, their rank is gone, or the time
+ * is up.
+ */
+static void finish_sending(struct pier_group *group, int64_t deadline)
 {
 	if (group->sending_count > 0)
 		pier_group_wait_until(group, look_for_sent, NULL, deadline);
@@ -281,7 +249,7 @@ void pier_group_send_failure(struct pier_group *group)
 			send_message(group, rank,
 				     message_of(PIER_GROUP_MESSAGE_FAILED, value));
 	}
-	pier_group_finish_sending(group, pier_deadline(FAILURE_TIME_MS));
+	finish_sending(group, pier_deadline(FAILURE_TIME_MS));
 	pier_fail(-group->broken, "%s", group->cause);
 }
 
@@ -307,21 +275,40 @@ static uint32_t rank_at(const struct round *round, uint32_t index)
 	return round->ranks ? round->ranks[index] : index;
 }
 
+/* Send a message without waiting. If that fails, the group is broken by that rank. */
 static int send_to(struct pier_group *group, const struct round *round, uint32_t index)
 {
-	return pier_group_send_message(group, rank_at(round, index), round->check);
+	uint32_t rank = rank_at(round, index);
+	int error = send_message(group, rank,
+				 message_of(PIER_GROUP_MESSAGE_HERE, round->check));
+
+	return error ? break_for_unreachable(group, rank, round->check) : 0;
 }
 
 static void expect_from(struct pier_group *group, const struct round *round,
 			uint32_t index)
 {
-	pier_group_expect_message(group, rank_at(round, index));
+	group->awaited[group->awaited_count++] = rank_at(round, index);
 }
 
+/*
+ * Wait until each expected rank has sent its message; then none is expected. On failure
+ * the group is broken.
+ */
 static int await_all(struct pier_group *group, const struct round *round)
 {
-	return pier_group_await_messages(group, round->check, round->deadline,
-					 round->timeout_ms);
+	uint32_t check = round->check;
+	int error = pier_group_wait_until(group, look_for_messages, &check,
+					  round->deadline);
+
+	if (error == -ETIMEDOUT && !group->broken)
+		error = break_for_missing(group, round->timeout_ms);
+	else if (error && !group->broken)
+		/* Waiting itself failed, which is the fault of no other rank. */
+		error = pier_group_break(group, group->rank, -error, "%s",
+					 pier_error_message());
+	group->awaited_count = 0;
+	return error;
 }
 
 static int await_from(struct pier_group *group, const struct round *round, uint32_t index)
@@ -433,13 +420,36 @@ static int check_algorithm(enum pier_barrier_algorithm algorithm)
 /* Finish what an earlier barrier was still sending when its time was up. */
 static int finish_last_barrier(struct pier_group *group, const struct round *round)
 {
-	pier_group_finish_sending(group, round->deadline);
+	finish_sending(group, round->deadline);
 	if (group->sending_count == 0)
 		return 0;
 	return pier_group_break(
 		group, group->sending[0], ETIMEDOUT,
 		"rank %u of %u did not receive the last barrier message within %d ms",
 		group->sending[0], group->size, round->timeout_ms);
+}
+
+int pier_group_meet(struct pier_group *group, int64_t deadline, int timeout_ms)
+{
+	const struct round round = {
+		.count = group->size,
+		.check = CONNECTED,
+		.deadline = deadline,
+		.timeout_ms = timeout_ms,
+	};
+	int error = 0;
+
+	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
+		if (rank == group->rank)
+			continue;
+		error = send_to(group, &round, rank);
+		expect_from(group, &round, rank);
+	}
+	if (!error)
+		error = await_all(group, &round);
+	if (!error)
+		finish_sending(group, deadline);
+	return error;
 }
 
 int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm algorithm,
@@ -469,7 +479,7 @@ int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm 
 	 * itself.
 	 */
 	if (!error)
-		pier_group_finish_sending(group, round.deadline);
+		finish_sending(group, round.deadline);
 	else
 		pier_group_send_failure(group);
 	return error;

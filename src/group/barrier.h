@@ -26,26 +26,13 @@ enum {
 /* Post the receives for messages. Call it before the channel is connected. */
 int pier_group_post_receives(struct pier_group_member *member);
 
-/* Send a message without waiting. If that fails, the group is broken by that rank. */
-int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check);
-
-/* Add a rank to those that pier_group_await_messages() waits for. */
-void pier_group_expect_message(struct pier_group *group, uint32_t rank);
-
 /*
- * Wait until each awaited rank has sent its message with this check; then no rank is
- * awaited. On failure the group is broken.
+ * Tell all other ranks that this one is connected, and wait until they all have said so.
+ * On failure the group is broken.
  *
  * timeout_ms  the caller's, for the error sentence
  */
-int pier_group_await_messages(struct pier_group *group, uint32_t check, int64_t deadline,
-			      int timeout_ms);
-
-/*
- * Wait until the messages that were sent have arrived, their rank is gone, or the time
- * is up.
- */
-void pier_group_finish_sending(struct pier_group *group, int64_t deadline);
+int pier_group_meet(struct pier_group *group, int64_t deadline, int timeout_ms);
 
 /*
  * The member has failed because of that rank: remember it and leave the sentence.

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -319,10 +318,6 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	return error;
 }
 
-enum {
-	CONNECTED = 0xc0ec7, /* the check of the message that a rank is connected */
-};
-
 static int pack_for(struct pier_group *group, uint32_t rank, uint8_t *ret_wire)
 {
 	struct pier_group_blob blob = {
@@ -407,11 +402,8 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 /* Returns -error. Other ranks learn that the rank could not be connected. */
 static int break_for_refused(struct pier_group *group, uint32_t rank, int error)
 {
-	char cause[256];
-
-	snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	pier_group_break(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
-			 rank, group->size, cause);
+			 rank, group->size, pier_error_message());
 	return error;
 }
 
@@ -433,23 +425,6 @@ static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 	return first;
 }
 
-static int wait_for_all(struct pier_group *group, int64_t deadline, int timeout_ms)
-{
-	int error = 0;
-
-	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
-		if (rank == group->rank)
-			continue;
-		error = pier_group_send_message(group, rank, CONNECTED);
-		pier_group_expect_message(group, rank);
-	}
-	if (!error)
-		error = pier_group_await_messages(group, CONNECTED, deadline, timeout_ms);
-	if (!error)
-		pier_group_finish_sending(group, deadline);
-	return error;
-}
-
 int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 		       int timeout_ms)
 {
@@ -467,7 +442,7 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 	deadline = pier_deadline(timeout_ms);
 	error = connect_to_all(group, blobs);
 	if (!error)
-		error = wait_for_all(group, deadline, timeout_ms);
+		error = pier_group_meet(group, deadline, timeout_ms);
 	group->state = error ? PIER_GROUP_FAILED : PIER_GROUP_CONNECTED;
 	if (!error)
 		return 0;

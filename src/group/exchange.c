@@ -90,20 +90,17 @@ static int post_request(struct pier_channel *channel,
 			const struct pier_group_request *request,
 			struct pier_work *ret_work)
 {
-	struct pier_request posted = {
+	bool delivers = request->opcode == PIER_OP_SEND ||
+			request->opcode == PIER_OP_WRITE;
+	const struct pier_request posted = {
 		.opcode = request->opcode,
-		.flags = request->has_immediate && request->opcode != PIER_OP_READ
-				 ? PIER_POST_IMMEDIATE
-				 : 0,
+		.flags = request->has_immediate && delivers ? PIER_POST_IMMEDIATE : 0,
 		.gather = request->gather,
 		.num_sge = request->num_sge,
 		.immediate = request->immediate,
 		.remote = request->remote,
 	};
 
-	if (request->opcode == PIER_OP_RECV)
-		return pier_channel_post_recv(channel, request->scatter, request->num_sge,
-					      ret_work);
 	return pier_channel_post_request(channel, &posted, ret_work);
 }
 

@@ -259,13 +259,20 @@ int pier_group_destroy(struct pier_group *group)
 	return error || !group ? error : end_group(group);
 }
 
-int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
+/* Resolve PIER_TIMEOUT_DEFAULT. Check that the group belongs to this process. */
+static int check_call(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
 {
 	int error = pier_check_process(&group->object);
 
-	if (!error)
-		error = pier_channel_timeout(group->members[group->rank].channel,
-					     timeout_ms, ret_timeout_ms);
+	return error ? error
+		     : pier_channel_timeout(group->members[group->rank].channel,
+					    timeout_ms, ret_timeout_ms);
+}
+
+int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
+{
+	int error = check_call(group, timeout_ms, ret_timeout_ms);
+
 	if (error || group->state == PIER_GROUP_CONNECTED)
 		return error;
 	return pier_fail(ENOTCONN, "the group is not connected%s%s",
@@ -280,11 +287,8 @@ struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t
 int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
 				 int *ret_timeout_ms)
 {
-	int error = pier_check_process(&group->object);
+	int error = check_call(group, timeout_ms, ret_timeout_ms);
 
-	if (!error)
-		error = pier_channel_timeout(group->members[group->rank].channel,
-					     timeout_ms, ret_timeout_ms);
 	if (error || group->state == PIER_GROUP_PREPARED)
 		return error;
 	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
