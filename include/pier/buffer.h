@@ -211,7 +211,9 @@ PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 /**
  * Free a buffer and, unless it was wrapped, its memory. NULL is allowed.
  *
- * Idle regions of a registration cache on this memory are deregistered first.
+ * Idle regions of a registration cache on this memory are deregistered first. Other
+ * regions of wrapped memory, which the cache did not get for this buffer, stay, or no
+ * longer keep the memory.
  *
  * Errors: -EBUSY the buffer still has registered regions, regions in use from a
  * registration cache, exported dma-bufs that are not closed, or started copies that were

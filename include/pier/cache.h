@@ -29,7 +29,9 @@ PIER_BEGIN_DECLS
  * If memory is freed and its addresses are used again, a request must not hit the old
  * region. How the cache detects this depends on the owner of the memory:
  *
- * Buffers given to pier_mr_cache_get_buffer(): pier_buffer_free() drops their regions.
+ * Buffers: pier_buffer_free() drops their regions. Dma-bufs given by an fd: the file
+ * decides, not the number of the fd, and a kept region keeps the dma-buf and its memory,
+ * also if all fds of it are closed; see pier_mr_cache_invalidate().
  * Pointers into memory of a backend that identifies allocations (`identity` in
  * <pier/backend.h>): the cache asks the backend at each hit. Pointers into memory of a
  * backend that has find() and release(), such as memfd, udmabuf and dma_heap: the kept
@@ -81,11 +83,15 @@ enum pier_mr_cache_flags {
 
 /** The attributes of a cache. Set them up with pier_mr_cache_attr_init(). */
 struct pier_mr_cache_attr {
-	size_t size;		 /**< sizeof(struct pier_mr_cache_attr) */
-	size_t max_count;	 /**< the most regions to keep; 0: none */
-	uint64_t max_bytes;	 /**< the most bytes of all kept regions together */
-	enum pier_policy policy; /**< of each registration, as for pier_mr_reg_buffer() */
-	uint32_t flags;		 /**< enum pier_mr_cache_flags, ored */
+	size_t size;	    /**< sizeof(struct pier_mr_cache_attr) */
+	size_t max_count;   /**< the most regions to keep; 0: none */
+	uint64_t max_bytes; /**< the most bytes of all kept regions together */
+	/**
+	 * Of each registration, as for pier_mr_reg_buffer(). Ranges are split between
+	 * segments only (PIER_SPLIT_SEAMS): register a range that needs pieces yourself.
+	 */
+	enum pier_policy policy;
+	uint32_t flags; /**< enum pier_mr_cache_flags, ored */
 };
 
 /**
@@ -143,34 +149,26 @@ PIER_API int pier_mr_cache_create(struct pier_pd *pd,
 PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
 
 /**
- * Get a region for [addr, addr + length), for memory of any owner. pier_buffer_wrap()
- * describes how the owner is found.
+ * Get a region for a range of memory.
  *
- * length  in bytes, more than 0
- * access  enum pier_access, ored
+ * range   borrowed for the call. A buffer; a dma-buf, by an fd and an offset; or an
+ *         address, for which the cache looks up the owner as pier_buffer_wrap() does,
+ * also if the source is PIER_MR_HOST access  enum pier_access, ored
  *
  * The region belongs to the cache. Return it with pier_mr_cache_put() once for each
  * time that you got it, and never with pier_mr_dereg(). Its iovas are the addresses of
- * the memory. The memory must stay valid until then.
+ * the memory, or the offsets in the dma-buf. The memory must stay valid until then.
  *
- * Errors: those of pier_buffer_wrap() and pier_mr_reg_buffer(). If a registration fails
- * with -ENOMEM, the cache deregisters its idle regions and tries once more.
+ * While the region of a buffer is in use, pier_buffer_free() fails with -EBUSY. A region
+ * that is only kept does not prevent it.
+ *
+ * Errors: -EINVAL also if `range` is NULL; those of pier_buffer_wrap() and
+ * pier_mr_reg_attr(). If a registration fails with -ENOMEM, the cache deregisters its
+ * idle regions and tries once more.
  */
-PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length,
-			       int access, struct pier_mr **ret_mr);
-
-/**
- * Get a region for [offset, offset + length) of a buffer. Otherwise this is
- * pier_mr_cache_get().
- *
- * While the region is in use, pier_buffer_free() fails with -EBUSY. A region that is
- * only kept does not prevent it.
- *
- * Errors: those of pier_mr_reg_buffer().
- */
-PIER_API int pier_mr_cache_get_buffer(struct pier_mr_cache *cache,
-				      struct pier_buffer *buffer, size_t offset,
-				      size_t length, int access, struct pier_mr **ret_mr);
+PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache,
+			       const struct pier_mr_range *range, int access,
+			       struct pier_mr **ret_mr);
 
 /**
  * Return a region to its cache after all requests on it have completed. NULL is
@@ -184,17 +182,18 @@ PIER_API int pier_mr_cache_get_buffer(struct pier_mr_cache *cache,
 PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
 
 /**
- * Drop the regions of [addr, addr + length), because this memory is about to be freed
- * or was freed. Later requests do not hit a region that overlaps the range. Idle
- * regions are deregistered before this call returns, regions in use when they are
- * returned.
+ * Drop the regions of a range, because this memory is about to be freed or was freed; or
+ * those of a dma-buf, so that they no longer keep it. Later requests do not hit a region
+ * that overlaps the range. Idle regions are deregistered before this call returns,
+ * regions in use when they are returned.
  *
- * length  in bytes
+ * range  as for pier_mr_cache_get(); of any length
  *
- * Errors: -EINVAL the range exceeds the address space; those of pier_mr_dereg().
+ * Errors: -EINVAL the range is NULL, or exceeds the address space; -ERANGE it is not
+ * inside the buffer; -EBADF the fd is not open; those of pier_mr_dereg().
  */
-PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
-				      size_t length);
+PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
+				      const struct pier_mr_range *range);
 
 /**
  * Deregister all idle regions.

@@ -73,19 +73,17 @@ int local_memory::wrap_fd(const std::string &text)
 
 /*
  * A device, or the NIC that reads back a byte of it, flushes all that came over the same
- * mapping. With a cache, each memory is flushed by itself: freeing a buffer that wraps
- * the memory would drop the kept region.
+ * mapping.
  */
-void local_memory::find_flush_group(bool is_cached)
+void local_memory::find_flush_group()
 {
 	struct pier_buffer *found = nullptr;
 	struct pier_buffer_info info;
 
 	if (type != VRAM_SEG)
 		return;
-	flush_group = is_cached ? std::to_string(addr) : "memory";
-	if (!buffer && !is_cached &&
-	    pier_buffer_wrap((void *)addr, length, &found) == 0 &&
+	flush_group = "memory";
+	if (!buffer && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
 	    pier_buffer_query(found, &info, sizeof(info)) == 0)
 		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
 			      info.kind;
@@ -120,8 +118,9 @@ int local_memory::list_parts(region &of) const
 }
 
 /*
- * A cache can keep nothing for an fd, whose buffer ends with the memory. It does not
- * divide a range whose registration needs several keys.
+ * Nothing of an fd is kept: the region would keep the dma-buf and its memory, and no
+ * event tells that the program has freed them. A cache does not divide a range that is
+ * longer than the device registers at once.
  */
 int local_memory::register_one(const device_list::device &device,
 			       const struct pier_mr_attr &attr)
@@ -130,8 +129,7 @@ int local_memory::register_one(const device_list::device &device,
 	int error = 0;
 
 	if (device.cache && !buffer &&
-	    pier_mr_cache_get(device.cache, (void *)addr, length, attr.access,
-			      &made.mr) == 0) {
+	    pier_mr_cache_get(device.cache, attr.ranges, attr.access, &made.mr) == 0) {
 		made.cache = device.cache;
 		made.start = addr - pier_mr_iova(made.mr);
 	} else {
@@ -177,7 +175,7 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 			report_failure("memory cannot be registered");
 	}
 	if (!error)
-		find_flush_group(!buffer && devices.all.front().cache);
+		find_flush_group();
 	return error;
 }
 

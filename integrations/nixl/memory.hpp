@@ -73,7 +73,7 @@ class local_memory
 	int register_one(const device_list::device &device,
 			 const struct pier_mr_attr &attr);
 	int list_parts(region &of) const;
-	void find_flush_group(bool is_cached);
+	void find_flush_group();
 };
 
 /* Memory of a peer, or of this agent as a peer of itself. */

@@ -486,31 +486,21 @@ static bool get_cached(struct pier_py_region *region,
 		       const struct pier_mr_attr *attr)
 {
 	const struct pier_mr_range *range = &registration->range;
-	bool of_buffer = range->source == PIER_MR_BUFFER;
-	struct pier_mr_cache *cache;
+	struct pier_mr_cache *cache = pier_py_pd_cache(region->pd, attr->policy);
 	uint64_t address;
 	int error;
 
-	if (range->source == PIER_MR_DMABUF)
-		return pier_py_refuse(EOPNOTSUPP,
-				      "the registration of a Dmabuf cannot be "
-				      "cached: register its buffer");
-	cache = pier_py_pd_cache(region->pd, attr->policy);
 	if (!cache)
 		return false;
 	Py_BEGIN_ALLOW_THREADS
-	if (of_buffer)
-		error = pier_mr_cache_get_buffer(cache, range->buffer, range->offset,
-						 range->length, attr->access,
-						 &region->mr);
-	else
-		error = pier_mr_cache_get(cache, range->addr, range->length, attr->access,
-					  &region->mr);
+	error = pier_mr_cache_get(cache, range, attr->access, &region->mr);
 	Py_END_ALLOW_THREADS
 	if (error)
 		return pier_py_fail(error);
-	address = of_buffer ? pier_buffer_address(range->buffer) + range->offset
-			    : (uintptr_t)range->addr;
+	/* Of a pointer, offset is 0; a cached dma-buf has its offsets as addresses. */
+	address = (uintptr_t)range->addr + range->offset;
+	if (range->source == PIER_MR_BUFFER)
+		address += pier_buffer_address(range->buffer);
 	region->cache = cache;
 	region->window = (struct pier_py_range){ address - pier_mr_iova(region->mr),
 						 range->length };
@@ -592,8 +582,9 @@ static PyMethodDef pd_methods[] = {
 	  "\"peermem\", \"any\" (also host memory), \"bounce\" (also copies: call the\n"
 	  "sync methods).\n"
 	  "cached: use a registration that the domain has kept for this memory, or\n"
-	  "keep the new one after close(), until the memory or the domain is freed. A\n"
-	  "peer that has its Remote can then still access the memory after close()." },
+	  "keep the new one after close(), until the memory or the domain is freed; for\n"
+	  "a Dmabuf, until the domain is. A peer that has its Remote can then still\n"
+	  "access the memory after close()." },
 	{ NULL },
 };
 

@@ -344,10 +344,16 @@ class Cached(ChannelCase):
         domain.register(bytearray(100), cached=True).close()
         domain.close()
 
+    def test_a_dma_buf_is_found_by_its_file(self):
+        buffer = self.buffer(8192)
+        with buffer.export() as dmabuf:
+            before = self.key(dmabuf)
+        with buffer.export(4096) as dmabuf, self.pd.register(dmabuf, offset=10, length=100, cached=True) as part:
+            self.assertEqual((part.remote.parts[0][2], part.address), (before, 4106))
+            self.far.write(self.far_region[:16], part.remote[:16])
+        self.assertEqual(buffer.copy_from(4106, 16), bytes(self.far_bytes[:16]))
+
     def test_what_cannot_be_cached_is_refused(self):
-        with self.buffer().export() as dmabuf:
-            with self.assertRaisesRegex(pier.NotSupported, "Dmabuf"):
-                self.pd.register(dmabuf, cached=True)
         with self.assertRaisesRegex(pier.AccessDenied, "read-only"):
             self.pd.register(b"constant", cached=True)
 

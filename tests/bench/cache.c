@@ -75,10 +75,11 @@ static void close_bench(struct bench *bench)
 
 static void get_and_put(const struct bench *bench, size_t region)
 {
+	struct pier_mr_range range = pier_mr_range_pointer(
+		bench->memory + region * LENGTH, LENGTH);
 	struct pier_mr *mr;
 
-	if (pier_mr_cache_get(bench->cache, bench->memory + region * LENGTH, LENGTH,
-			      PIER_ACCESS_SHARED, &mr) ||
+	if (pier_mr_cache_get(bench->cache, &range, PIER_ACCESS_SHARED, &mr) ||
 	    pier_mr_cache_put(bench->cache, mr))
 		die("a region of the cache");
 }
@@ -154,6 +155,7 @@ static double register_once(const struct bench *bench, uint64_t count)
 
 static double hit_once(const struct bench *bench, uint64_t count)
 {
+	struct pier_mr_range range = pier_mr_range_pointer(bench->memory, MIB);
 	struct pier_mr *mr;
 	double start = 0;
 
@@ -161,8 +163,7 @@ static double hit_once(const struct bench *bench, uint64_t count)
 	for (uint64_t i = 0; i <= count; i++) {
 		if (i == 1)
 			start = now();
-		if (pier_mr_cache_get(bench->cache, bench->memory, MIB,
-				      PIER_ACCESS_SHARED, &mr) ||
+		if (pier_mr_cache_get(bench->cache, &range, PIER_ACCESS_SHARED, &mr) ||
 		    pier_mr_cache_put(bench->cache, mr))
 			die("a region of the cache");
 	}

@@ -48,7 +48,7 @@ static void get_and_write(struct world *world, struct pier_mr_cache *cache,
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_mr_cache_get(cache, memory, LENGTH, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_cache_get(cache, memory, LENGTH, PIER_ACCESS_SHARED, &mr));
 	write_through(world, mr, memory);
 	expect_ok(pier_mr_cache_put(cache, mr));
 }
@@ -101,14 +101,14 @@ static void cached_buffer_can_be_freed(void **state)
 		void *memory;
 
 		expect_ok(pier_buffer_alloc(test_backend, LENGTH, &buffer));
-		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 0, LENGTH,
-						   PIER_ACCESS_SHARED, &first));
+		expect_ok(test_cache_get_buffer(cache, buffer, 0, LENGTH,
+						PIER_ACCESS_SHARED, &first));
 		expect_result(pier_buffer_free(buffer), -EBUSY);
 		if (pier_buffer_map(buffer, &memory) == 0)
 			write_through(world, first, memory);
 		expect_ok(pier_mr_cache_put(cache, first));
-		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 100, 10,
-						   PIER_ACCESS_LOCAL_WRITE, &again));
+		expect_ok(test_cache_get_buffer(cache, buffer, 100, 10,
+						PIER_ACCESS_LOCAL_WRITE, &again));
 		assert_ptr_equal(again, first);
 		expect_ok(pier_mr_cache_put(cache, again));
 		expect_ok(pier_buffer_free(buffer));

@@ -149,6 +149,41 @@ static void write_past_dmabuf_region_is_refused(void **state)
 	expect_ok(pier_mr_dereg(mr));
 }
 
+/* Another fd of the dma-buf hits the kept region, and the peer writes through it. */
+static void cache_finds_a_dmabuf_by_its_file(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
+	struct pier_mr *first = NULL, *again = NULL;
+	struct pier_mr_cache *cache = NULL;
+	struct pier_remote whole, part;
+	struct pier_dmabuf dmabuf;
+	struct pier_mr_range range;
+	int fd;
+
+	skip_if_impossible(world);
+	expect_ok(pier_mr_cache_create(world->b.pd, NULL, &cache));
+	expect_ok(pier_dmabuf_export(world->b.area.buffer, 0, AREA_LENGTH,
+				     PIER_MAPPING_AUTO, &dmabuf));
+	range = pier_mr_range_dmabuf(dmabuf.fd, dmabuf.offset, dmabuf.length);
+	expect_ok(pier_mr_cache_get(cache, &range, PIER_ACCESS_SHARED, &first));
+	expect_ok(pier_mr_cache_put(cache, first));
+	fd = fcntl(dmabuf.fd, F_DUPFD_CLOEXEC, 0);
+	range = pier_mr_range_dmabuf(fd, dmabuf.offset + 4096, 1000);
+	expect_ok(pier_mr_cache_get(cache, &range, PIER_ACCESS_SHARED, &again));
+	close(fd);
+	pier_dmabuf_close(&dmabuf);
+	assert_ptr_equal(again, first);
+	expect_ok(pier_mr_remote(again, &whole));
+	expect_ok(
+		pier_remote_sub(&whole, range.offset - pier_mr_iova(again), 1000, &part));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &part, PATIENT));
+	image_copy(&world->b.area, 4096, &world->a.area, 0, 1000);
+	world_expect(world);
+	expect_ok(pier_mr_cache_put(cache, again));
+	expect_ok(pier_mr_cache_destroy(cache));
+}
+
 static void invalid_dmabuf_ranges_are_refused(void **state)
 {
 	struct world *world = world_connected(state);
@@ -219,6 +254,7 @@ int run_dmabuf_cases(void)
 		world_case(peer_reaches_dmabuf_at_another_iova),
 		world_case(gathers_from_dmabuf_at_another_iova),
 		world_case(write_past_dmabuf_region_is_refused),
+		world_case(cache_finds_a_dmabuf_by_its_file),
 		world_case(invalid_dmabuf_ranges_are_refused),
 		world_case(wrapped_dmabuf_outlives_the_callers_fd),
 	};

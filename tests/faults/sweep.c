@@ -82,8 +82,8 @@ static int use_cache(struct script *script)
 	int error = pier_mr_cache_create(script->a.pd, NULL, &script->cache);
 
 	if (!error)
-		error = pier_mr_cache_get(script->cache, memory[1], LENGTH,
-					  PIER_ACCESS_SHARED, &script->cached);
+		error = test_cache_get(script->cache, memory[1], LENGTH,
+				       PIER_ACCESS_SHARED, &script->cached);
 	return error;
 }
 

@@ -90,13 +90,13 @@ static void notifications_wait_for_their_reader(void **)
 }
 
 /* One flush covers all memory of a device, however many regions are registered. */
-static void devices_are_flushed_once_for_each_nic(void **)
+static void check_flushes(const std::string &cache)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
 	auto *find = (struct fake_cuda * (*)(void)) dlsym(driver, "fake_cuda_control");
 	std::list<test_memory> targets;
 	test_memory source(4096);
-	test_agent one("one"), two("two");
+	test_agent one("one"), two("two", { { "cache", cache } });
 	std::string message = "written";
 	uint64_t before;
 
@@ -117,11 +117,16 @@ static void devices_are_flushed_once_for_each_nic(void **)
 	dlclose(driver);
 }
 
+static void devices_are_flushed_once_for_each_nic(void **)
+{
+	check_flushes("off");
+	check_flushes("on");
+}
+
 static void expect_notices(test_agent &two, int count)
 {
 	for (int i = 0; i < count; i++)
-		assert_true(two.next_notice().second ==
-			    test_bytes(1000, (unsigned)i));
+		assert_true(two.next_notice().second == test_bytes(1000, (unsigned)i));
 }
 
 /* What was accepted is sent when the peer is removed, and when the agent ends. */

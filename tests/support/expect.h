@@ -5,6 +5,7 @@
 #include "cmocka.h"
 #include "requests.h"
 
+#include <pier/cache.h>
 #include <pier/error.h>
 #include <pier/mr.h>
 
@@ -30,6 +31,33 @@ static inline int test_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range
 	attr.range_count = count;
 	attr.access = access;
 	return pier_mr_reg_attr(pd, &attr, ret_mr);
+}
+
+/* Of a pointer, a buffer. */
+static inline int test_cache_get(struct pier_mr_cache *cache, void *addr, size_t length,
+				 int access, struct pier_mr **ret_mr)
+{
+	struct pier_mr_range range = pier_mr_range_pointer(addr, length);
+
+	return pier_mr_cache_get(cache, &range, access, ret_mr);
+}
+
+static inline int test_cache_get_buffer(struct pier_mr_cache *cache,
+					struct pier_buffer *buffer, size_t offset,
+					size_t length, int access,
+					struct pier_mr **ret_mr)
+{
+	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
+
+	return pier_mr_cache_get(cache, &range, access, ret_mr);
+}
+
+static inline int test_cache_invalidate(struct pier_mr_cache *cache, void *addr,
+					size_t length)
+{
+	struct pier_mr_range range = pier_mr_range_pointer(addr, length);
+
+	return pier_mr_cache_invalidate(cache, &range);
 }
 
 static inline struct pier_mr_info test_mr_info(const struct pier_mr *mr)

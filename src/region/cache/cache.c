@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "buffer/buffer.h"
 #include "core/caller.h"
@@ -185,26 +187,6 @@ int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 	return dead ? pier_cache_reap(cache) : 0;
 }
 
-int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr, size_t length)
-{
-	uint64_t start = (uintptr_t)addr, end;
-	int error = pier_check_process(&cache->object);
-
-	if (error)
-		return error;
-	if (!pier_add_u64(start, length, &end))
-		return pier_fail(EINVAL,
-				 "invalidating %zu bytes at %p: they leave the address "
-				 "space",
-				 length, addr);
-	if (length == 0)
-		return 0;
-	pthread_mutex_lock(&cache->lock);
-	pier_cache_drop_range(cache, start, end);
-	pthread_mutex_unlock(&cache->lock);
-	return pier_cache_reap_range(cache, start, end);
-}
-
 int pier_mr_cache_flush(struct pier_mr_cache *cache)
 {
 	int error = pier_check_process(&cache->object);
@@ -237,12 +219,76 @@ void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
 /* A request for a region. */
 struct request {
 	struct pier_mr_cache *cache;
-	struct pier_buffer *buffer; /* the caller's, or NULL: a pointer */
-	size_t offset;		    /* in the buffer */
-	uint64_t start, end;
-	int access;
-	const void *caller; /* set by a miss: a hit creates nothing, and must be cheap */
+	const struct pier_mr_range *range;
+	struct pier_cache_key key;
+	const void *caller; /* for a miss: a hit creates nothing, and must be cheap */
 };
+
+static int find_addresses(const struct pier_mr_range *range, struct pier_cache_key *key)
+{
+	key->start = (uintptr_t)range->addr;
+	if (pier_add_u64(key->start, range->length, &key->end))
+		return 0;
+	return pier_fail(EINVAL,
+			 "a region of a cache: %" PRIu64 " bytes at %p: they leave the "
+			 "address space",
+			 range->length, range->addr);
+}
+
+static int find_buffer(const struct pier_mr_range *range, struct pier_cache_key *key)
+{
+	int error = pier_check_given(range->buffer, "buffer");
+
+	if (!error)
+		error = pier_check_buffer_range(range->buffer, range->offset,
+						range->length, "a region of a cache");
+	if (error)
+		return error;
+	key->backend = range->buffer->backend;
+	key->start = range->buffer->address + range->offset;
+	key->end = key->start + range->length;
+	return 0;
+}
+
+/* 2^64 divided by the golden ratio: its multiples are far apart. Half of them fit. */
+static int find_file(const struct pier_mr_range *range, struct pier_cache_key *key)
+{
+	struct stat file;
+	uint64_t end;
+
+	if (fstat(range->fd, &file) != 0)
+		return pier_fail(errno, "a region of a cache: dma-buf fd %d: %m",
+				 range->fd);
+	if (!pier_add_u64(range->offset, range->length, &end) || end > INT64_MAX)
+		return pier_fail(EINVAL,
+				 "a region of a cache: %" PRIu64
+				 " bytes at offset %" PRIu64
+				 " are more than a dma-buf has",
+				 range->length, range->offset);
+	key->file = (struct pier_cache_file){ file.st_dev, file.st_ino };
+	key->start = (file.st_ino * UINT64_C(0x9e3779b97f4a7c15) >> 1) + range->offset;
+	key->end = key->start + range->length;
+	return 0;
+}
+
+static int make_key(const struct pier_mr_range *range, int access,
+		    struct pier_cache_key *ret_key)
+{
+	*ret_key = (struct pier_cache_key){ .access = access };
+	switch (range->source) {
+	case PIER_MR_HOST:
+	case PIER_MR_POINTER:
+		return find_addresses(range, ret_key);
+	case PIER_MR_BUFFER:
+		return find_buffer(range, ret_key);
+	case PIER_MR_DMABUF:
+		return find_file(range, ret_key);
+	}
+	return pier_fail(EINVAL,
+			 "a region of a cache: source %d is not one of enum "
+			 "pier_mr_source",
+			 (int)range->source);
+}
 
 /* How the cache knows that a region still has the memory that was registered. */
 enum guard {
@@ -252,11 +298,6 @@ enum guard {
 	GUARD_WATCH,	/* the kernel reports unmapped memory */
 	GUARD_CALLER,	/* pier_mr_cache_invalidate() */
 };
-
-static const struct pier_backend *request_backend(const struct request *request)
-{
-	return request->buffer ? request->buffer->backend : NULL;
-}
 
 /*
  * Hand out a kept region, or return NULL. It counts as a hit at once; reject_entry()
@@ -268,8 +309,7 @@ static struct pier_cache_entry *take_kept(const struct request *request)
 	struct pier_cache_entry *entry;
 
 	pthread_mutex_lock(&cache->lock);
-	entry = pier_cache_find(cache, request->start, request->end, request->access,
-				request_backend(request));
+	entry = pier_cache_find(cache, &request->key);
 	if (entry) {
 		pier_cache_use(entry);
 		cache->stats.hits++;
@@ -303,34 +343,37 @@ static bool is_trusted(struct pier_mr_cache *cache)
 	return atomic_load(&cache->watched) == 0 || pier_watch_settled();
 }
 
-static int wrap_request(const struct request *request, struct pier_cache_entry *entry)
+/* The buffer of the entry's memory, or NULL: a dma-buf. */
+static const struct pier_buffer *buffer_of(const struct pier_cache_entry *entry)
 {
-	if (request->buffer)
-		return 0;
-	return pier_buffer_wrap((void *)(uintptr_t)request->start,
-				(size_t)(request->end - request->start), &entry->buffer);
+	return entry->owner ? entry->owner : entry->buffer;
 }
 
-static enum guard choose_guard(const struct request *request,
-			       const struct pier_backend *backend)
+static enum guard choose_guard(const struct pier_cache_entry *entry)
 {
-	bool by_hand = request->cache->attr.flags & PIER_MR_CACHE_UNWATCHED;
+	const struct pier_buffer *buffer = buffer_of(entry);
+	const struct pier_backend *backend = buffer ? buffer->backend : NULL;
+	const struct pier_mr_cache *cache = entry->cache;
+	bool by_hand = cache->attr.flags & PIER_MR_CACHE_UNWATCHED;
 
+	/* A region keeps its dma-buf. */
+	if (!backend)
+		return GUARD_OWNED;
 	if (backend->identity)
 		return GUARD_IDENTITY;
 	/* The last case: the entry's own reference keeps the allocation. */
-	if (request->buffer || (backend->find && backend->release))
+	if (entry->owner || (backend->find && backend->release))
 		return GUARD_OWNED;
 	if (by_hand)
 		return GUARD_CALLER;
-	return pier_is_host_backend(backend) && request->cache->watching ? GUARD_WATCH
-									 : GUARD_NONE;
+	return pier_is_host_backend(backend) && cache->watching ? GUARD_WATCH
+								: GUARD_NONE;
 }
 
 /* From here on a thread that frees the memory finds the entry. */
-static bool begin_pending(const struct request *request, struct pier_cache_entry *entry)
+static bool begin_pending(struct pier_cache_entry *entry)
 {
-	struct pier_mr_cache *cache = request->cache;
+	struct pier_mr_cache *cache = entry->cache;
 	bool reserved;
 
 	pthread_mutex_lock(&cache->lock);
@@ -371,45 +414,46 @@ static void give_up_pending(struct pier_cache_entry *entry)
  * Set the guard before the memory is registered, so that every later change is
  * noticed.
  */
-static bool set_guard(const struct request *request, struct pier_cache_entry *entry,
-		      const struct pier_backend *backend, enum guard guard)
+static bool set_guard(struct pier_cache_entry *entry, enum guard guard)
 {
-	const struct pier_buffer *buffer = request->buffer ? request->buffer
-							   : entry->buffer;
+	const struct pier_buffer *buffer = buffer_of(entry);
 
 	if (guard == GUARD_IDENTITY)
-		return pier_cache_identify(entry, backend, &buffer->memory);
+		return pier_cache_identify(entry, buffer->backend, &buffer->memory);
 	if (guard == GUARD_WATCH)
 		pier_watch_arm(&entry->watched, entry->node.start, entry->node.end);
 	return guard != GUARD_WATCH || entry->watched.armed;
 }
 
-static void prepare_to_keep(const struct request *request, struct pier_cache_entry *entry,
-			    const struct pier_backend *backend)
+static void prepare_to_keep(struct pier_cache_entry *entry)
 {
-	enum guard guard = choose_guard(request, backend);
+	enum guard guard = choose_guard(entry);
 
 	if (guard == GUARD_NONE) {
-		count_unwatched(request->cache);
+		count_unwatched(entry->cache);
 		return;
 	}
 	/* Events of earlier memory at this address must not be taken for this one's. */
 	if (guard == GUARD_WATCH)
 		pier_watch_settled();
-	if (!begin_pending(request, entry) || set_guard(request, entry, backend, guard))
+	if (!begin_pending(entry) || set_guard(entry, guard))
 		return;
 	give_up_pending(entry);
-	count_unwatched(request->cache);
+	count_unwatched(entry->cache);
 }
 
 static int register_once(const struct request *request, struct pier_cache_entry *entry)
 {
-	struct pier_mr_cache *cache = request->cache;
-	struct pier_buffer *buffer = request->buffer ? request->buffer : entry->buffer;
+	const struct pier_mr_range wrapped = pier_mr_range_buffer(entry->buffer, 0,
+								  request->range->length);
+	struct pier_mr_attr attr;
 
-	return pier_mr_reg_buffer(cache->pd, buffer, request->offset,
-				  (size_t)(request->end - request->start),
-				  request->access, cache->attr.policy, &entry->mr);
+	pier_mr_attr_init(&attr);
+	attr.ranges = entry->buffer ? &wrapped : request->range;
+	attr.range_count = 1;
+	attr.access = request->key.access;
+	attr.policy = request->cache->attr.policy;
+	return pier_mr_reg_attr(request->cache->pd, &attr, &entry->mr);
 }
 
 /* If memory runs out, drop the idle regions and try again. */
@@ -440,8 +484,7 @@ static struct pier_cache_entry *find_twin(const struct request *request,
 {
 	struct pier_cache_entry *twin;
 
-	twin = pier_cache_find(request->cache, request->start, request->end,
-			       request->access, request_backend(request));
+	twin = pier_cache_find(request->cache, &request->key);
 	if (!twin)
 		return NULL;
 	if (pier_cache_has_memory_of(twin, entry))
@@ -453,10 +496,10 @@ static struct pier_cache_entry *find_twin(const struct request *request,
 
 /* With the lock held: hand out the entry, or its twin. */
 static struct pier_cache_entry *choose_entry(const struct request *request,
-					     struct pier_cache_entry *entry,
-					     const struct pier_backend *backend)
+					     struct pier_cache_entry *entry)
 {
 	struct pier_mr_cache *cache = request->cache;
+	const struct pier_buffer *buffer = buffer_of(entry);
 	struct pier_cache_entry *twin = NULL;
 
 	cache->stats.misses++;
@@ -471,7 +514,8 @@ static struct pier_cache_entry *choose_entry(const struct request *request,
 	}
 	pier_cache_use(entry);
 	if (entry->state != PIER_CACHE_PENDING ||
-	    !pier_cache_keep(entry, backend, request->access)) {
+	    !pier_cache_keep(entry, buffer ? buffer->backend : NULL,
+			     request->key.access)) {
 		end_pending(entry);
 		cache->stats.uncached++;
 	}
@@ -492,8 +536,11 @@ static struct pier_cache_entry *new_entry(const struct request *request)
 	if (!entry)
 		return NULL;
 	entry->cache = request->cache;
-	entry->node.start = request->start;
-	entry->node.end = request->end;
+	entry->node.start = request->key.start;
+	entry->node.end = request->key.end;
+	entry->file = request->key.file;
+	if (request->key.backend)
+		entry->owner = request->range->buffer;
 	entry->state = PIER_CACHE_LOOSE;
 	pier_list_init(&entry->link);
 	return entry;
@@ -504,86 +551,74 @@ static int serve_by_registering(const struct request *request, bool keep,
 {
 	PIER_ENTRY_FROM(request->caller);
 	struct pier_cache_entry *entry = new_entry(request), *chosen;
-	const struct pier_backend *backend;
-	int error;
+	int error = 0;
 
 	if (!entry)
 		return pier_fail(ENOMEM,
 				 "no memory for an entry of a registration cache");
-	error = wrap_request(request, entry);
+	if (!entry->owner && !entry->file.inode)
+		error = pier_buffer_wrap(request->range->addr,
+					 (size_t)request->range->length, &entry->buffer);
 	if (error)
 		return fail_miss(entry, error);
-	backend = request->buffer ? request->buffer->backend : entry->buffer->backend;
 	if (keep)
-		prepare_to_keep(request, entry, backend);
+		prepare_to_keep(entry);
 	error = register_entry(request, entry);
 	if (error)
 		return fail_miss(entry, error);
 	pthread_mutex_lock(&request->cache->lock);
-	chosen = choose_entry(request, entry, backend);
+	chosen = choose_entry(request, entry);
 	pthread_mutex_unlock(&request->cache->lock);
 	*ret_mr = chosen->mr;
 	pier_cache_reap(request->cache);
 	return 0;
 }
 
-static int serve_request(const struct request *request, struct pier_mr **ret_mr)
+int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *range,
+		      int access, struct pier_mr **ret_mr)
 {
+	struct request request = {
+		.cache = cache,
+		.range = range,
+		.caller = __builtin_return_address(0),
+	};
 	struct pier_cache_entry *entry;
-	int error = pier_check_process(&request->cache->object);
+	int error = pier_check_process(&cache->object);
 
+	if (!error)
+		error = pier_check_given(range, "range");
+	if (!error && range->length == 0)
+		error = pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (!error)
+		error = make_key(range, access, &request.key);
 	if (error)
 		return error;
-	if (!is_trusted(request->cache))
-		return serve_by_registering(request, false, ret_mr);
-	while ((entry = take_kept(request))) {
+	if (!is_trusted(cache))
+		return serve_by_registering(&request, false, ret_mr);
+	while ((entry = take_kept(&request))) {
 		if (pier_cache_is_current(entry)) {
 			*ret_mr = entry->mr;
 			return 0;
 		}
 		reject_entry(entry);
 	}
-	return serve_by_registering(request, true, ret_mr);
+	return serve_by_registering(&request, true, ret_mr);
 }
 
-int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length, int access,
-		      struct pier_mr **ret_mr)
+int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
+			     const struct pier_mr_range *range)
 {
-	struct request request = {
-		.cache = cache,
-		.start = (uintptr_t)addr,
-		.access = access,
-		.caller = __builtin_return_address(0),
-	};
+	struct pier_cache_key key;
+	int error = pier_check_process(&cache->object);
 
-	if (!addr || length == 0 || !pier_add_u64(request.start, length, &request.end))
-		return pier_fail(
-			EINVAL,
-			"a region of a cache: %zu bytes at %p: NULL, length 0 or "
-			"past the end of the addresses",
-			length, addr);
-	return serve_request(&request, ret_mr);
-}
-
-int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *buffer,
-			     size_t offset, size_t length, int access,
-			     struct pier_mr **ret_mr)
-{
-	struct request request = {
-		.cache = cache,
-		.buffer = buffer,
-		.offset = offset,
-		.access = access,
-		.caller = __builtin_return_address(0),
-	};
-	int error = pier_check_given(buffer, "buffer");
-
-	if (error)
+	if (!error)
+		error = pier_check_given(range, "range");
+	if (!error)
+		error = make_key(range, 0, &key);
+	if (error || range->length == 0)
 		return error;
-	if (length == 0)
-		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	request.start = buffer->address + offset;
-	request.end = request.start + length;
-	error = pier_check_buffer_range(buffer, offset, length, "a region of a cache");
-	return error ? error : serve_request(&request, ret_mr);
+	pthread_mutex_lock(&cache->lock);
+	pier_cache_drop_range(cache, key.start, key.end, key.file.inode != 0);
+	pthread_mutex_unlock(&cache->lock);
+	return pier_cache_reap_range(cache, key.start, key.end);
 }

@@ -130,24 +130,31 @@ static bool serves_access(int has, int wanted)
 }
 
 static bool has_addresses_of(const struct pier_cache_set *set,
-			     const struct pier_backend *backend)
+			     const struct pier_cache_key *key)
 {
-	return backend ? set->backend == backend : set->by_pointer;
+	return key->backend || key->file.inode ? set->backend == key->backend
+					       : set->by_pointer;
 }
 
-struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache, uint64_t start,
-					 uint64_t end, int access,
-					 const struct pier_backend *backend)
+static bool is_of_file(const struct pier_cache_entry *entry,
+		       const struct pier_cache_file *file)
+{
+	return entry->file.inode == file->inode && entry->file.device == file->device;
+}
+
+struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache,
+					 const struct pier_cache_key *key)
 {
 	for (unsigned int i = 0; i < cache->set_count; i++) {
 		const struct pier_cache_set *set = &cache->sets[i];
 		struct pier_tree_node *node;
 
-		if (!serves_access(set->access, access) ||
-		    !has_addresses_of(set, backend))
+		if (!serves_access(set->access, key->access) ||
+		    !has_addresses_of(set, key))
 			continue;
-		node = pier_tree_floor(&set->tree, start);
-		if (node && node->end >= end)
+		node = pier_tree_floor(&set->tree, key->start);
+		if (node && node->end >= key->end &&
+		    is_of_file(pier_cache_entry_of(node), &key->file))
 			return pier_cache_entry_of(node);
 	}
 	return NULL;
@@ -167,7 +174,7 @@ static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
 	*set = (struct pier_cache_set){
 		.backend = backend,
 		.access = access,
-		.by_pointer = backend->find || pier_is_host_backend(backend),
+		.by_pointer = backend && (backend->find || pier_is_host_backend(backend)),
 	};
 	return set;
 }
@@ -281,12 +288,15 @@ bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *
 	return true;
 }
 
-void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end)
+void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end,
+			   bool dmabufs)
 {
 	for (unsigned int i = 0; i < cache->set_count; i++) {
 		struct pier_tree *tree = &cache->sets[i].tree;
 		struct pier_tree_node *node;
 
+		if (!cache->sets[i].backend != dmabufs)
+			continue;
 		while ((node = pier_tree_overlap(tree, start, end))) {
 			pier_cache_drop(pier_cache_entry_of(node));
 			cache->stats.invalidations++;
@@ -296,7 +306,7 @@ void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t
 		struct pier_cache_entry *entry = pier_cache_entry_in(link);
 
 		if (entry->state == PIER_CACHE_PENDING && entry->node.start < end &&
-		    entry->node.end > start) {
+		    entry->node.end > start && (entry->file.inode != 0) == dmabufs) {
 			entry->state = PIER_CACHE_LOOSE;
 			pier_cache_unreserve(cache, pier_cache_length(entry));
 			cache->stats.invalidations++;
@@ -376,7 +386,7 @@ static bool drop_unmapped(uint64_t start, uint64_t end)
 		struct pier_mr_cache *cache = cache_in(link);
 
 		pthread_mutex_lock(&cache->lock);
-		pier_cache_drop_range(cache, start, end);
+		pier_cache_drop_range(cache, start, end, false);
 		left = left || !pier_list_empty(&cache->dead);
 		pthread_mutex_unlock(&cache->lock);
 	}
@@ -440,33 +450,49 @@ static void forget_caches(void)
 	atomic_store(&all.count, 0);
 }
 
-/* The memory that is freed with a buffer. */
+/* The memory of a buffer that is freed, or, if it is wrapped, the part of the buffer. */
 struct freed_memory {
-	const struct pier_backend *backend;
+	const struct pier_buffer *buffer;
 	uint64_t start, end;
 };
 
 static struct freed_memory memory_freed_with(const struct pier_buffer *buffer)
 {
 	if (buffer->wrapped)
-		return (struct freed_memory){ buffer->backend, buffer->address,
+		return (struct freed_memory){ buffer, buffer->address,
 					      buffer->address + buffer->length };
-	return (struct freed_memory){ buffer->backend, buffer->memory.address,
+	return (struct freed_memory){ buffer, buffer->memory.address,
 				      buffer->memory.address + buffer->memory.length };
 }
 
-/* With the lock held. Returns true if a region is handed out, which is left alone. */
+/*
+ * Whether the memory can end with a wrapped buffer: each buffer that wraps it keeps it
+ * (find() and release()), and so would the kept regions.
+ */
+static bool is_shared_by_wrapping(const struct pier_backend *backend)
+{
+	return backend->find && backend->release && !backend->identity;
+}
+
+/*
+ * With the lock held. Returns true if a region that needs the buffer is handed out, which
+ * is left alone. A region of other memory needs its own buffer only, also where a wrapped
+ * buffer has the same addresses: it is dropped so that it does not keep the memory, and
+ * otherwise stays.
+ */
 static bool drop_from_set(struct pier_cache_set *set, const struct freed_memory *freed)
 {
+	const struct pier_buffer *buffer = freed->buffer;
 	struct pier_tree_node *node;
 	uint64_t start = freed->start;
 	bool busy = false;
 
 	while ((node = pier_tree_overlap(&set->tree, start, freed->end))) {
 		struct pier_cache_entry *entry = pier_cache_entry_of(node);
+		bool needed = !buffer->wrapped || entry->owner == buffer;
 
-		if (entry->users > 0) {
-			busy = true;
+		if (needed ? entry->users > 0 : !is_shared_by_wrapping(buffer->backend)) {
+			busy = busy || needed;
 			/* Regions that start later end later, so none is skipped. */
 			start = node->end;
 			continue;
@@ -483,7 +509,7 @@ static bool drop_freed(struct pier_mr_cache *cache, const struct freed_memory *f
 
 	pthread_mutex_lock(&cache->lock);
 	for (unsigned int i = 0; i < cache->set_count; i++)
-		if (cache->sets[i].backend == freed->backend)
+		if (cache->sets[i].backend == freed->buffer->backend)
 			busy = drop_from_set(&cache->sets[i], freed) || busy;
 	pthread_mutex_unlock(&cache->lock);
 	return busy;

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include <pier/backend.h>
 #include <pier/cache.h>
@@ -42,9 +43,33 @@ enum {
 /* Kept regions of equal access and backend. None encloses another. */
 struct pier_cache_set {
 	struct pier_tree tree;
-	const struct pier_backend *backend;
+	const struct pier_backend *backend; /* NULL: dma-bufs, whose keys are offsets */
 	int access;
 	bool by_pointer; /* its addresses are pointers that the backend recognises */
+};
+
+/*
+ * The dma-buf of a range, by its file: an fd of another number can be the same dma-buf,
+ * and one of the same number another. A region keeps its file (ib_umem_dmabuf_get(), the
+ * mapping of soft0), so no other file gets the inode's number meanwhile.
+ */
+struct pier_cache_file {
+	dev_t device;
+	ino_t inode; /* 0: the range is no dma-buf */
+};
+
+/* What a request asks for. */
+struct pier_cache_key {
+	/*
+	 * Addresses. For a dma-buf, offsets from a number that stands for its file: those
+	 * of inodes that follow each other are far apart. Dma-bufs whose ranges meet all
+	 * the same are told apart by `file`; only one of them is kept.
+	 */
+	uint64_t start, end;
+	int access;
+	struct pier_cache_file file;
+	/* The one whose addresses these are; NULL: pointers, or a dma-buf. */
+	const struct pier_backend *backend;
 };
 
 enum pier_cache_state {
@@ -100,7 +125,9 @@ struct pier_cache_entry {
 	struct pier_cache_segment *segments;
 	uint32_t segment_count;
 	struct pier_mr_cache *cache;
-	struct pier_buffer *buffer; /* wrapped for this entry, or NULL */
+	const struct pier_buffer *owner; /* the buffer of the request, or NULL */
+	struct pier_buffer *buffer;	 /* wrapped for this entry, or NULL */
+	struct pier_cache_file file;
 	struct pier_watched watched;
 };
 
@@ -121,14 +148,9 @@ static inline uint64_t pier_cache_length(const struct pier_cache_entry *entry)
 
 /* Call the functions down to pier_cache_drop_idle() with the lock of the cache. */
 
-/*
- * Find a kept region that serves a request, or NULL.
- *
- * backend  the one whose addresses these are; NULL: the address is a pointer
- */
-struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache, uint64_t start,
-					 uint64_t end, int access,
-					 const struct pier_backend *backend);
+/* Find a kept region that serves a request, or NULL. */
+struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache,
+					 const struct pier_cache_key *key);
 
 /*
  * Make room for a region and count it. Returns false, and does nothing, if dropping all
@@ -141,6 +163,8 @@ void pier_cache_unreserve(struct pier_mr_cache *cache, uint64_t length);
 /*
  * Keep an entry that is in use and that room was made for. Drops the kept entries that
  * it encloses. Returns false, and does not keep it, if there are too many sets.
+ *
+ * backend  of its memory; NULL: a dma-buf
  */
 bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *backend,
 		     int access);
@@ -152,8 +176,12 @@ void pier_cache_unuse(struct pier_cache_entry *entry);
 /* Stop keeping an entry: it is dead if it has no users, otherwise loose. */
 void pier_cache_drop(struct pier_cache_entry *entry);
 
-/* The same for all entries that overlap, including those being registered. */
-void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
+/*
+ * The same for all entries that overlap, including those being registered: of dma-bufs,
+ * or of all other memory.
+ */
+void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end,
+			   bool dmabufs);
 
 /* The same for all idle entries; those that were stuck are tried again. */
 void pier_cache_drop_idle(struct pier_mr_cache *cache);

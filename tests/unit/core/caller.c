@@ -71,9 +71,10 @@ struct pier_reader *test_make_reader(struct pier_pd *pd)
 
 struct pier_mr *test_get_cached(struct pier_mr_cache *cache, void *memory)
 {
+	struct pier_mr_range range = pier_mr_range_pointer(memory, LENGTH);
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_mr_cache_get(cache, memory, LENGTH, 0, &mr));
+	expect_ok(pier_mr_cache_get(cache, &range, 0, &mr));
 	return mr;
 }
 

@@ -236,8 +236,8 @@ static int add_more(struct fixture *fixture)
 	if (!error)
 		error = pier_mr_cache_create(fixture->pd, &unwatched, &fixture->cache);
 	if (!error)
-		error = pier_mr_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0,
-						 &fixture->cached);
+		error = test_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0,
+					      &fixture->cached);
 	if (!error)
 		error = pier_group_create(fixture->pd, 0, 1, NULL, &fixture->group);
 	if (!error)
@@ -367,11 +367,11 @@ CALL(add_counter, pier_counter_add(fixture->counter, 1))
 CALL(wait_counter, pier_counter_wait(fixture->counter, 1, TIME_MS))
 CALL(destroy_counter, pier_counter_destroy(fixture->counter))
 CALL(create_cache, pier_mr_cache_create(fixture->pd, NULL, &fixture->cache))
-CALL(cache_get, pier_mr_cache_get(fixture->cache, fixture, 1, 0, &fixture->cached))
+CALL(cache_get, test_cache_get(fixture->cache, fixture, 1, 0, &fixture->cached))
 CALL(cache_get_buffer,
-     pier_mr_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0, &fixture->cached))
+     test_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0, &fixture->cached))
 CALL(cache_put, pier_mr_cache_put(fixture->cache, fixture->cached))
-CALL(cache_invalidate, pier_mr_cache_invalidate(fixture->cache, fixture, 1))
+CALL(cache_invalidate, test_cache_invalidate(fixture->cache, fixture, 1))
 CALL(cache_flush, pier_mr_cache_flush(fixture->cache))
 CALL(destroy_cache, pier_mr_cache_destroy(fixture->cache))
 CALL(create_group, pier_group_create(fixture->pd, 0, 1, NULL, &fixture->group))

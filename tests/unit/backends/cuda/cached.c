@@ -32,9 +32,9 @@ static struct pier_mr *get(uint64_t offset, uint64_t length)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_mr_cache_get(fixture.cache,
-				    (void *)(uintptr_t)(fixture.range.address + offset),
-				    length, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_cache_get(fixture.cache,
+				 (void *)(uintptr_t)(fixture.range.address + offset),
+				 length, PIER_ACCESS_SHARED, &mr));
 	return mr;
 }
 
@@ -115,9 +115,9 @@ static void never_hits_an_unmapped_segment(void **state)
 	(void)state;
 	put(mr);
 	assert_int_equal(app.cuMemUnmap(middle, FIXTURE_BLOCK), CUDA_SUCCESS);
-	expect_result(pier_mr_cache_get(fixture.cache,
-					(void *)(uintptr_t)fixture.range.address,
-					fixture.range.length, PIER_ACCESS_SHARED, &mr),
+	expect_result(test_cache_get(fixture.cache,
+				     (void *)(uintptr_t)fixture.range.address,
+				     fixture.range.length, PIER_ACCESS_SHARED, &mr),
 		      -ERANGE);
 	fixture_map_one(middle, FIXTURE_BLOCK, 0, true);
 	put(get(0, fixture.range.length));

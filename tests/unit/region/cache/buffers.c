@@ -64,16 +64,14 @@ static void refuses_invalid_buffer_requests(void **state)
 	(void)state;
 	fixture_start(NULL);
 	buffer = alloc("host", 100);
-	expect_result(pier_mr_cache_get_buffer(fixture.cache, NULL, 0, 1, 1, &mr),
+	expect_result(test_cache_get_buffer(fixture.cache, NULL, 0, 1, 1, &mr), -EINVAL);
+	expect_result(test_cache_get_buffer(fixture.cache, buffer, 0, 0, 1, &mr),
 		      -EINVAL);
-	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 0, 1, &mr),
-		      -EINVAL);
-	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 50, 51, 1, &mr),
+	expect_result(test_cache_get_buffer(fixture.cache, buffer, 50, 51, 1, &mr),
 		      -ERANGE);
-	expect_result(
-		pier_mr_cache_get_buffer(fixture.cache, buffer, SIZE_MAX, 2, 1, &mr),
-		-ERANGE);
-	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 1, 2, &mr),
+	expect_result(test_cache_get_buffer(fixture.cache, buffer, SIZE_MAX, 2, 1, &mr),
+		      -ERANGE);
+	expect_result(test_cache_get_buffer(fixture.cache, buffer, 0, 1, 2, &mr),
 		      -EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
 	expect_ok(pier_buffer_free(buffer));
@@ -144,7 +142,7 @@ static void free_drops_regions_of_two_caches(void **state)
 	expect_ok(pier_mr_cache_create(&fixture.pd, NULL, &other));
 	buffer = alloc("memfd", fixture.page);
 	fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
-	expect_ok(pier_mr_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
+	expect_ok(test_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_mr_cache_put(other, mr));
 	expect_ok(pier_buffer_free(buffer));
@@ -233,6 +231,60 @@ static void free_drops_regions_of_wrapped_memory(void **state)
 	assert_int_equal(fixture_stats().count, 0);
 	munmap(memory, 2 * fixture.page);
 	fixture_end();
+}
+
+/* Regions of the same memory that are not of the buffer: it neither needs nor ends them.
+ */
+static void free_of_a_wrapper_leaves_other_regions(void **state)
+{
+	struct pier_mr_cache_attr attr;
+	struct pier_buffer *buffer, *other;
+	struct pier_mr *mr;
+	char *memory;
+
+	(void)state;
+	pier_mr_cache_attr_init(&attr);
+	attr.flags = PIER_MR_CACHE_UNWATCHED;
+	fixture_start(&attr);
+	memory = fixture_map(2, 1);
+	mr = fixture_get(memory, 2 * fixture.page, 1);
+	expect_ok(pier_buffer_wrap(memory, 2 * fixture.page, &buffer));
+	expect_ok(pier_buffer_wrap(memory, 2 * fixture.page, &other));
+	expect_ok(pier_buffer_free(other));
+	fixture_put(mr);
+	expect_ok(pier_buffer_free(buffer));
+	assert_ptr_equal(fixture_get(memory, 1, 1), mr);
+	fixture_put(mr);
+	assert_int_equal(fixture_stats().invalidations, 0);
+	munmap(memory, 2 * fixture.page);
+	fixture_end();
+}
+
+/* The last buffer on the memory of a memfd wraps it: kept regions do not keep it. */
+static void free_of_a_wrapper_can_free_the_memory(void **state)
+{
+	struct pier_buffer *buffer, *wrapped;
+	struct pier_mr *mr;
+	char *memory;
+
+	(void)state;
+	for (int idle = 0; idle < 2; idle++) {
+		fixture_start(NULL);
+		buffer = alloc("memfd", fixture.page);
+		memory = pointer_of(buffer);
+		expect_ok(pier_buffer_wrap(memory, fixture.page, &wrapped));
+		expect_ok(pier_buffer_free(buffer));
+		mr = fixture_get(memory, 100, 1);
+		if (idle)
+			fixture_put(mr);
+		expect_ok(pier_buffer_free(wrapped));
+		assert_int_equal(fixture_stats().count, 0);
+		assert_int_equal(atomic_load(&fixture.live), !idle);
+		if (!idle)
+			fixture_put(mr);
+		assert_int_equal(atomic_load(&fixture.live), 0);
+		fixture_end();
+	}
 }
 
 static void new_allocation_is_not_a_hit(void **state)
@@ -437,6 +489,8 @@ int main(void)
 		cmocka_unit_test(stuck_region_keeps_its_buffer),
 		cmocka_unit_test(free_waits_for_a_deregistration),
 		cmocka_unit_test(free_drops_regions_of_wrapped_memory),
+		cmocka_unit_test(free_of_a_wrapper_leaves_other_regions),
+		cmocka_unit_test(free_of_a_wrapper_can_free_the_memory),
 		cmocka_unit_test(new_allocation_is_not_a_hit),
 		cmocka_unit_test(range_of_several_segments_is_kept),
 		cmocka_unit_test(allocation_replaced_while_registering),

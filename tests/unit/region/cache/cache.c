@@ -77,17 +77,17 @@ static void refuses_invalid_requests(void **state)
 
 	(void)state;
 	start(10, 1000);
-	expect_result(pier_mr_cache_get(fixture.cache, NULL, 1, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get(fixture.cache, bytes, 0, 1, &mr), -EINVAL);
-	test_assert_sentence("0 bytes at");
-	expect_result(pier_mr_cache_get(fixture.cache, bytes, SIZE_MAX, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get(fixture.cache, bytes, 1, 1 << 30, &mr), -EINVAL);
+	expect_result(test_cache_get(fixture.cache, NULL, 1, 1, &mr), -EINVAL);
+	expect_result(test_cache_get(fixture.cache, bytes, 0, 1, &mr), -EINVAL);
+	test_assert_sentence("length 0");
+	expect_result(test_cache_get(fixture.cache, bytes, SIZE_MAX, 1, &mr), -EINVAL);
+	expect_result(test_cache_get(fixture.cache, bytes, 1, 1 << 30, &mr), -EINVAL);
 	test_assert_sentence("access 0x40000000");
 	expect_result(
-		pier_mr_cache_get(fixture.cache, bytes, 1, PIER_ACCESS_REMOTE_WRITE, &mr),
+		test_cache_get(fixture.cache, bytes, 1, PIER_ACCESS_REMOTE_WRITE, &mr),
 		-EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
-	expect_result(pier_mr_cache_invalidate(fixture.cache, bytes, SIZE_MAX), -EINVAL);
+	expect_result(test_cache_invalidate(fixture.cache, bytes, SIZE_MAX), -EINVAL);
 	test_assert_sentence("leave the address space");
 	expect_counts(0, 0, 0);
 	assert_int_equal(fixture_stats().bytes, 0);
@@ -282,11 +282,11 @@ static void invalidate_drops_overlapping_regions(void **state)
 	used = fixture_get(bytes + 150, 100, 1);
 	fixture_touch(bytes + 300, 100, 1);
 	/* No overlap: adjacent and empty ranges. */
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 100, 50));
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 250, 50));
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 350, 0));
+	expect_ok(test_cache_invalidate(fixture.cache, bytes + 100, 50));
+	expect_ok(test_cache_invalidate(fixture.cache, bytes + 250, 50));
+	expect_ok(test_cache_invalidate(fixture.cache, bytes + 350, 0));
 	assert_int_equal(fixture_stats().invalidations, 0);
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 99, 52));
+	expect_ok(test_cache_invalidate(fixture.cache, bytes + 99, 52));
 	assert_int_equal(fixture_stats().invalidations, 2);
 	assert_int_equal(fixture_stats().count, 1);
 	assert_int_equal(atomic_load(&fixture.live),
@@ -295,7 +295,7 @@ static void invalidate_drops_overlapping_regions(void **state)
 	expect_counts(0, 4, 2);
 	fixture_put(used);
 	assert_int_equal(atomic_load(&fixture.live), 2);
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, NULL, SIZE_MAX));
+	expect_ok(test_cache_invalidate(fixture.cache, NULL, SIZE_MAX));
 	assert_int_equal(atomic_load(&fixture.live), 0);
 	fixture_end();
 }
@@ -358,13 +358,11 @@ static void out_of_memory_evicts_idle_regions(void **state)
 	assert_int_equal(atomic_load(&fixture.live), 2);
 	assert_int_equal(fixture_stats().evictions, 1);
 	atomic_store(&fixture.fails, 2);
-	expect_result(pier_mr_cache_get(fixture.cache, bytes + 300, 100, 1, &mr),
-		      -ENOMEM);
+	expect_result(test_cache_get(fixture.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
 	assert_ptr_equal(mr, (void *)0x1);
 	/* Nothing left to evict: no retry. */
 	atomic_store(&fixture.fails, 2);
-	expect_result(pier_mr_cache_get(fixture.cache, bytes + 300, 100, 1, &mr),
-		      -ENOMEM);
+	expect_result(test_cache_get(fixture.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
 	assert_int_equal(atomic_load(&fixture.fails), 1);
 	atomic_store(&fixture.fails, 0);
 	assert_int_equal(fixture_stats().count, 1);
@@ -409,7 +407,7 @@ static void get_larger(void *addr)
 static void go_meanwhile(void *addr)
 {
 	fixture.on_register = NULL;
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, addr, 1));
+	expect_ok(test_cache_invalidate(fixture.cache, addr, 1));
 }
 
 static void two_equal_misses_keep_one_region(void **state)

@@ -134,7 +134,7 @@ struct pier_mr *fixture_get(void *addr, size_t length, int access)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_mr_cache_get(fixture.cache, addr, length, access, &mr));
+	expect_ok(test_cache_get(fixture.cache, addr, length, access, &mr));
 	assert_true(pier_mr_encloses(mr, (uintptr_t)addr, length));
 	assert_int_equal(access & ~test_mr_info(mr).access, 0);
 	return mr;
@@ -145,8 +145,8 @@ struct pier_mr *fixture_get_buffer(struct pier_buffer *buffer, size_t offset,
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_mr_cache_get_buffer(fixture.cache, buffer, offset, length, access,
-					   &mr));
+	expect_ok(test_cache_get_buffer(fixture.cache, buffer, offset, length, access,
+					&mr));
 	assert_true(pier_mr_encloses(mr, pier_buffer_address(buffer) + offset, length));
 	assert_int_equal(access & ~test_mr_info(mr).access, 0);
 	return mr;

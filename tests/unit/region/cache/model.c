@@ -195,7 +195,7 @@ static void step_tell(struct test_random *random)
 				forget(i);
 		return;
 	}
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, spot + offset, length));
+	expect_ok(test_cache_invalidate(fixture.cache, spot + offset, length));
 	if (length > 0)
 		model_drop((uintptr_t)spot + offset, (uintptr_t)spot + offset + length);
 }

@@ -25,7 +25,7 @@ static void get_and_put_any(char *memory, size_t length, int access, bool tagged
 {
 	struct pier_mr *mr;
 
-	if (pier_mr_cache_get(fixture.cache, memory, length, access, &mr) != 0) {
+	if (test_cache_get(fixture.cache, memory, length, access, &mr) != 0) {
 		atomic_fetch_add(&failed, 1);
 		return;
 	}
@@ -100,8 +100,8 @@ static void *tell(void *argument)
 
 		if (stats.count > MOST || stats.bytes > MOST * 100000u)
 			atomic_fetch_add(&failed, 1);
-		if (pier_mr_cache_invalidate(fixture.cache, common + page * fixture.page,
-					     10))
+		if (test_cache_invalidate(fixture.cache, common + page * fixture.page,
+					  10))
 			atomic_fetch_add(&failed, 1);
 		if (i % 50 == 0 && pier_mr_cache_flush(fixture.cache))
 			atomic_fetch_add(&failed, 1);
@@ -121,7 +121,7 @@ static void *free_buffers(void *argument)
 		struct pier_mr *mr;
 
 		if (pier_buffer_alloc("memfd", fixture.page, &buffer) ||
-		    pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 100, 1, &mr) ||
+		    test_cache_get_buffer(fixture.cache, buffer, 0, 100, 1, &mr) ||
 		    pier_mr_cache_put(fixture.cache, mr) || pier_buffer_free(buffer))
 			atomic_fetch_add(&failed, 1);
 	}
@@ -139,7 +139,7 @@ static void *make_caches(void *argument)
 		struct pier_mr *mr;
 
 		if (pier_mr_cache_create(&fixture.pd, NULL, &cache) ||
-		    pier_mr_cache_get(cache, memory, 100, 1, &mr) ||
+		    test_cache_get(cache, memory, 100, 1, &mr) ||
 		    pier_mr_cache_put(cache, mr))
 			atomic_fetch_add(&failed, 1);
 		munmap(memory, fixture.page);
@@ -200,8 +200,8 @@ static void *same_range(void *argument)
 
 		get_and_put(common + page * fixture.page, 100, 1);
 		if (i % 128 == 0)
-			pier_mr_cache_invalidate(fixture.cache, common,
-						 COMMON * fixture.page);
+			test_cache_invalidate(fixture.cache, common,
+					      COMMON * fixture.page);
 	}
 	return NULL;
 }

@@ -323,12 +323,12 @@ static void pages_of_two_regions_stay_watched(void **state)
 	fixture_touch(memory, fixture.page + 10, 1);
 	fixture_touch(memory + fixture.page + 100, 10, 1);
 	/* The other cache of this process, which watches the same pages. */
-	expect_ok(pier_mr_cache_get(cache, memory, 3 * fixture.page, 1, &mr));
+	expect_ok(test_cache_get(cache, memory, 3 * fixture.page, 1, &mr));
 	expect_ok(pier_mr_cache_put(cache, mr));
 	expect_ok(pier_mr_cache_destroy(cache));
 	fixture.on_register = NULL;
 	assert_int_equal(fixture_stats().count, 2);
-	expect_ok(pier_mr_cache_invalidate(fixture.cache, memory, 10));
+	expect_ok(test_cache_invalidate(fixture.cache, memory, 10));
 	assert_int_equal(fixture_stats().count, 1);
 	madvise(memory + fixture.page, fixture.page, MADV_DONTNEED);
 	assert_int_equal(fixture_stats().count, 0);
