@@ -426,7 +426,7 @@ struct pier_work {
  * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed for the
  *                   call. 0 elements: an empty message. sg_list must not be NULL if
  *                   num_sge > 0. A write or read with more elements becomes several
- *                   requests: see pier_channel_post_write_vec()
+ *                   requests: see pier_channel_post_request()
  * remote            for writes and reads: at least as long as the elements together;
  *                   the rest is not touched. May be NULL only without elements
  * ret_work          handle of the request. NULL: no handle, and the place in the queue
@@ -540,74 +540,6 @@ PIER_API int pier_channel_write(struct pier_channel *channel,
 PIER_API int pier_channel_read(struct pier_channel *channel,
 			       const struct pier_scatter *sg_list, int num_sge,
 			       const struct pier_remote *remote, int timeout_ms);
-
-/**
- * Post a write to, or a read from, a remote vector, without waiting.
- *
- * sg_list, num_sge  the elements, any number of them, for instance from
- *                   pier_mr_gather_list(); borrowed for the call
- * parts, count      the remote vector, at least as long as the elements together; the
- *                   rest is not touched; borrowed for the call
- * ret_work          handle of the whole transfer, or NULL, as for
- * pier_channel_post_write()
- *
- * The transfer is split into as few requests as possible. A request ends at the end of
- * a remote part, after max_send_sge elements (reads: also after max_sge_rd of
- * ibv_query_device(3)), or at the port's max_msg_size. Elements and parts of length 0
- * are skipped. A transfer of 0 bytes posts one empty request.
- *
- * The requests are in the order of the bytes, and only the last one has a handle. They
- * complete in order, so its completion is the completion of all (InfiniBand
- * Architecture Specification, volume 1, 9.5). If an earlier request fails, the last one
- * ends with -ECANCELED, and the error message gives the cause. The result's byte_length
- * is that of the last request.
- *
- * All arguments are checked before anything is posted. If the device then refuses a
- * request after it accepted others, which is not expected, the posted requests are
- * stopped and the channel is broken. The memory is then safe to reuse, a partial
- * transfer cannot be mistaken for a complete one, and the number of bytes that arrived
- * is unknown.
- *
- * Errors: those of pier_channel_post_write() and pier_channel_post_read(); -ERANGE the
- * vector is shorter than the elements, or an error of pier_remote_vec_length(); -EAGAIN
- * the send queue has too little room now: wait for a request first; -E2BIG the transfer
- * needs more than max_send_wr requests (the error message gives the number): use
- * pier_channel_write_vec().
- */
-PIER_API int pier_channel_post_write_vec(struct pier_channel *channel,
-					 const struct pier_gather *sg_list,
-					 uint32_t num_sge,
-					 const struct pier_remote *parts, uint32_t count,
-					 struct pier_work *ret_work);
-PIER_API int pier_channel_post_read_vec(struct pier_channel *channel,
-					const struct pier_scatter *sg_list,
-					uint32_t num_sge, const struct pier_remote *parts,
-					uint32_t count, struct pier_work *ret_work);
-
-/**
- * Write to, or read from, a remote vector, and wait until all of it is done.
- *
- * timeout_ms  for the whole transfer
- *
- * The transfer may need any number of requests, which are posted as the send queue has
- * room for them.
- *
- * Invalid arguments are found before anything is posted. After any later error the
- * channel is broken, nothing is in flight, and the number of bytes that arrived is
- * unknown.
- *
- * Errors: those of pier_channel_post_write_vec() except -E2BIG, and -EAGAIN only if the
- * send queue takes no request at all; those of pier_work_wait(); if a request failed, its
- * error, or that of a request on the channel that failed earlier.
- */
-PIER_API int pier_channel_write_vec(struct pier_channel *channel,
-				    const struct pier_gather *sg_list, uint32_t num_sge,
-				    const struct pier_remote *parts, uint32_t count,
-				    int timeout_ms);
-PIER_API int pier_channel_read_vec(struct pier_channel *channel,
-				   const struct pier_scatter *sg_list, uint32_t num_sge,
-				   const struct pier_remote *parts, uint32_t count,
-				   int timeout_ms);
 
 /**
  * Let the peer of a channel access the range [offset, offset + length) of a region.

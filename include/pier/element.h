@@ -121,9 +121,8 @@ PIER_API int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr,
  * ret_list  an array of `capacity` elements; not written on an error
  * capacity  at least the number from pier_mr_count_elements()
  *
- * A range within one part is one element, as from pier_mr_gather(). Use
- * pier_channel_post_write_vec() and pier_channel_post_read_vec() for a list that is
- * longer than one request accepts.
+ * A range within one part is one element, as from pier_mr_gather(). A write or a read
+ * takes lists of any length (<pier/post.h>).
  *
  * Errors: -ERANGE the range is not inside the region; -EACCES the region is a memory
  * window, or (scatter) was registered without LOCAL_WRITE; -ENOSPC the range needs more

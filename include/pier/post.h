@@ -47,6 +47,12 @@ struct pier_request {
 		const struct pier_scatter *scatter; /**< for all others */
 	};
 	int num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL */
+	/**
+	 * Writes and reads: the number of parts at `remote`, which is then a remote
+	 * vector (<pier/remote_vec.h>), such as the parts of one region. 0: `remote` is
+	 * no vector, and the message is not longer than the port's max_msg_size.
+	 */
+	uint32_t remote_count;
 	union {
 		/**
 		 * 32 bits that the peer finds in its receive, in host order. Verbs, and
@@ -81,20 +87,57 @@ struct pier_request {
  * device. They are atomic with respect to the peer's CPU only if the peer's device
  * guarantees it (atomic_cap of ibv_query_device(3)).
  *
- * A write or read with more elements than fit into one request is posted as several
- * requests with one handle, as by pier_channel_post_write_vec(). The last of them carries
- * the immediate data.
+ * A write or read of more elements than fit into one request, or with a remote vector, is
+ * split into as few requests as possible. A request ends at the end of a remote part,
+ * after max_send_sge elements (reads: also after max_sge_rd of ibv_query_device(3)), or
+ * at the port's max_msg_size. Elements and parts of length 0 are skipped. The rest of a
+ * remote vector that is longer than the elements is not touched.
  *
- * Errors: those of pier_channel_post_send(), pier_channel_post_write() and
- * pier_channel_post_write_vec(); -EINVAL also if the opcode or a flag is unknown, a flag
- * does not apply to the opcode, the elements of an atomic are not 8
- * bytes in total, or its address is not a multiple of 8; -EOPNOTSUPP also for an atomic
+ * The requests are in the order of the bytes, and only the last one has a handle and
+ * carries the immediate data. They complete in order, so its completion is the completion
+ * of all (InfiniBand Architecture Specification, volume 1, 9.5). If an earlier request
+ * fails, the last one ends with -ECANCELED, and the error message gives the cause. The
+ * result's byte_length is that of the last request.
+ *
+ * All arguments are checked before anything is posted. If the device then refuses a
+ * request after it accepted others, which is not expected, the posted requests are
+ * stopped and the channel is broken. The memory is then safe to reuse, a partial
+ * transfer cannot be mistaken for a complete one, and the number of bytes that arrived
+ * is unknown.
+ *
+ * Errors: those of pier_channel_post_send() and pier_channel_post_write(); -ERANGE also
+ * if the sum of the remote parts, or the end of one, exceeds 64 bits; -EAGAIN also if the
+ * send queue has too little room for all requests now; -E2BIG the transfer needs more
+ * than max_send_wr requests (the error message gives the number):
+ * pier_channel_run_request() posts them as there is room; -EINVAL also if the opcode or a
+ * flag is unknown, a flag does not apply to the opcode, the elements of an atomic are not
+ * 8 bytes in total, or its address is not a multiple of 8; -EOPNOTSUPP also for an atomic
  * if the device has no atomics, and for an invalidation if the device has no memory
  * windows.
  */
 PIER_API int pier_channel_post_request(struct pier_channel *channel,
 				       const struct pier_request *request,
 				       struct pier_work *ret_work);
+
+/**
+ * Post a request and wait until it has completed, as pier_channel_send(),
+ * pier_channel_recv(), pier_channel_write() and pier_channel_read() do.
+ *
+ * timeout_ms  for all of it
+ * ret_result  may be NULL; as for pier_channel_recv()
+ *
+ * A write or read that pier_channel_post_request() would split may need any number of
+ * requests: they are posted as the send queue has room for them. After an error that is
+ * not one of its arguments the channel is then broken, nothing is in flight, and the
+ * number of bytes that arrived is unknown.
+ *
+ * Errors: those of pier_channel_post_request() except -E2BIG, and -EAGAIN only if the
+ * send queue takes no request at all; those of pier_channel_send(); if one of several
+ * requests failed, its error, or that of a request on the channel that failed earlier.
+ */
+PIER_API int pier_channel_run_request(struct pier_channel *channel,
+				      const struct pier_request *request, int timeout_ms,
+				      struct pier_result *ret_result);
 
 /**
  * Post many requests in the given order under one doorbell. The doorbell is rung once
@@ -106,11 +149,11 @@ PIER_API int pier_channel_post_request(struct pier_channel *channel,
  * The requests complete in order, so the completion of the last is the completion of
  * all. If an earlier request fails, the last one ends with -ECANCELED, and the error
  * message gives the cause. The result is that of the last request. No request is split
- * here: a list of too many elements fails with -EINVAL. Receives are refused.
+ * here: too many elements, or a remote vector, fail with -EINVAL. Receives are refused.
  *
  * All arguments are checked before anything is posted. If the device then refuses a
  * request after it accepted others, which is not expected, the posted requests are
- * stopped and the channel is broken, as for pier_channel_post_write_vec().
+ * stopped and the channel is broken, as for pier_channel_post_request().
  *
  * Errors: those of pier_channel_post_request(), with the number of the request in the
  * error message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the

@@ -17,8 +17,8 @@ PIER_BEGIN_DECLS
  *
  * A vector is an array of struct pier_remote and its count. Its offsets form one flat
  * space: offset 0 is the first byte of the first part, there are no gaps, and parts of
- * length 0 take no space. pier_channel_post_write_vec() and pier_channel_post_read_vec()
- * accept any vector, whatever its origin.
+ * length 0 take no space. pier_request.remote_count makes a write or a read accept any
+ * vector, whatever its origin.
  *
  * The caller owns the arrays. An output array must not overlap the input array, and is
  * not written on an error.

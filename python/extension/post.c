@@ -28,27 +28,6 @@ static bool is_scatter(enum pier_opcode opcode)
 	return opcode != PIER_OP_SEND && opcode != PIER_OP_WRITE;
 }
 
-static int post_vec(struct pier_channel *channel, struct request *request,
-		    struct pier_work *ret_work)
-{
-	const struct pier_remote *parts = request->remote->parts;
-	uint32_t count = pier_py_remote_count(request->remote);
-
-	if (request->has_immediate)
-		return pier_py_refuse(
-			       EINVAL,
-			       "immediate data with a Remote of %u parts: write the "
-			       "bytes, and then nothing with the immediate data",
-			       count),
-		       -EINVAL;
-	if (request->opcode == PIER_OP_READ)
-		return pier_channel_post_read_vec(
-			channel, pier_py_local_scatter(&request->local),
-			request->local.count, parts, count, ret_work);
-	return pier_channel_post_write_vec(channel, request->local.list,
-					   request->local.count, parts, count, ret_work);
-}
-
 /* The layouts of both are the same: an element and a remote part. */
 _Static_assert(sizeof(struct pier_write_pair) == sizeof(struct pier_read_pair),
 	       "pairs of reads and writes are alike");
@@ -64,49 +43,43 @@ static int post_pairs(struct pier_channel *channel, struct request *request,
 					ret_work);
 }
 
-/* The library posts reads, writes and atomics, and sends and receives, by one struct. */
-static int post_request(struct pier_channel *channel, struct request *request,
-			struct pier_work *ret_work)
+static struct pier_request to_post(const struct request *request)
 {
-	const struct pier_request posted = {
+	const uint32_t parts = request->remote ? pier_py_remote_count(request->remote)
+					       : 0;
+
+	return (struct pier_request){
 		.opcode = request->opcode,
 		.flags = request->has_immediate ? PIER_POST_IMMEDIATE : 0,
 		.gather = request->local.list,
 		.num_sge = (int)request->local.count,
+		.remote_count = parts > 1 ? parts : 0,
 		.immediate = request->immediate,
-		.remote = request->remote ? request->remote->parts : NULL,
+		.remote = parts ? request->remote->parts : NULL,
 		.compare = request->compare,
 		.operand = request->operand,
 	};
+}
 
-	if (request->pairs)
-		return post_pairs(channel, request, ret_work);
-	if (request->opcode == PIER_OP_RECV)
-		return pier_channel_post_recv(channel,
-					      pier_py_local_scatter(&request->local),
-					      (int)request->local.count, ret_work);
-	if (request->remote && pier_py_remote_count(request->remote) != 1)
-		return post_vec(channel, request, ret_work);
-	return pier_channel_post_request(channel, &posted, ret_work);
+static int post_request(struct pier_channel *channel, struct request *request,
+			struct pier_work *ret_work)
+{
+	const struct pier_request posted = to_post(request);
+
+	return request->pairs ? post_pairs(channel, request, ret_work)
+			      : pier_channel_post_request(channel, &posted, ret_work);
 }
 
 /* More requests than the send queue has room for: the library waits in between. */
 static PyObject *move_in_turns(struct pier_py_channel *channel, struct request *request)
 {
-	const struct pier_remote *parts = request->remote->parts;
-	uint32_t count = pier_py_remote_count(request->remote);
+	const struct pier_request posted = to_post(request);
 	struct pier_py_blocking blocking;
 	int error;
 
 	pier_py_blocking_begin(&blocking);
-	if (request->opcode == PIER_OP_READ)
-		error = pier_channel_read_vec(
-			channel->channel, pier_py_local_scatter(&request->local),
-			request->local.count, parts, count, request->timeout_ms);
-	else
-		error = pier_channel_write_vec(channel->channel, request->local.list,
-					       request->local.count, parts, count,
-					       request->timeout_ms);
+	error = pier_channel_run_request(channel->channel, &posted, request->timeout_ms,
+					 NULL);
 	error = pier_py_blocking_end(&blocking, error);
 	pier_py_queue_wake(channel->queue, NULL);
 	return error < 0 ? NULL : Py_NewRef(Py_None);

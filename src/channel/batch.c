@@ -5,6 +5,7 @@
 
 #include "channel/posting.h"
 #include "channel/stop.h"
+#include "channel/vec.h"
 #include "core/error.h"
 
 enum {
@@ -17,6 +18,8 @@ static __attribute__((cold)) int refuse_request_of_batch(
 	uint32_t max_sge = pier_max_sge(channel, request.opcode);
 	int error = pier_check_form(channel, &request);
 
+	if (!error && pier_needs_several(channel, &request) && request.remote_count)
+		error = pier_fail(EINVAL, "a batch takes no remote vectors");
 	if (!error && (uint32_t)request.num_sge > max_sge)
 		error = pier_refuse_elements(channel, request.num_sge, max_sge, 0);
 	if (!error)
@@ -66,6 +69,7 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	uint64_t length;
 
 	if (pier_check_form(channel, &request) != 0 ||
+	    pier_needs_several(channel, &request) ||
 	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode) ||
 	    (!request.gather && request.num_sge > 0))
 		return refuse_request_of_batch(channel, request, i);
@@ -75,7 +79,6 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	inlined = pier_inline_flag(channel, &request, length);
 	pier_fill_wr(wr, &request, inlined);
 	wr->wr_id = position;
-	wr->next = wr + 1;
 	pier_queue_note(&channel->sends, pier_queue_entry(&channel->sends, position),
 			position, false, request.opcode, pier_sg_list(&request),
 			inlined ? 0 : request.num_sge,
@@ -96,7 +99,6 @@ static inline __attribute__((always_inline)) bool fill_plain_request(
 			  (pier_is_read(opcode) && !channel->read_depth)))
 		return false;
 	wr->wr_id = position;
-	wr->next = wr + 1;
 	wr->sg_list = (struct ibv_sge *)gather;
 	wr->num_sge = 1;
 	wr->opcode = pier_verb(opcode, 0);
@@ -114,7 +116,8 @@ static inline __attribute__((always_inline)) bool fill_request(
 	struct ibv_send_wr *wr, uint64_t position)
 {
 	return request->opcode == PIER_OP_WRITE && !request->flags && !request->context &&
-	       request->num_sge == 1 && request->gather && request->remote &&
+	       request->num_sge == 1 && !request->remote_count && request->gather &&
+	       request->remote &&
 	       fill_plain_request(channel, PIER_OP_WRITE, request->gather,
 				  request->remote, wr, position);
 }
@@ -127,31 +130,28 @@ static inline __attribute__((always_inline)) int fill_requests(
 	struct pier_channel *channel, const struct list *list, uint32_t first,
 	uint32_t count, struct ibv_send_wr *wrs)
 {
-	const struct pier_write_pair *pair = list->opcode ? &list->pairs[first] : NULL;
-	const struct pier_request *request = list->opcode ? NULL : &list->requests[first];
-	uint64_t position = channel->sends.head;
-	struct ibv_send_wr *wr = wrs, *end = wrs + count;
+	const struct pier_write_pair *pairs = list->opcode ? &list->pairs[first] : NULL;
+	const struct pier_request *requests = list->opcode ? NULL
+							   : &list->requests[first];
+	uint64_t head = channel->sends.head;
 	bool plain;
 	int error;
 
-	for (; wr < end; wr++, position++) {
+	for (uint32_t i = 0; i < count; i++) {
+		wrs[i].next = &wrs[i + 1];
 		if (list->opcode)
-			plain = fill_plain_request(channel, list->opcode, &pair->gather,
-						   &pair->remote, wr, position);
+			plain = fill_plain_request(channel, list->opcode,
+						   &pairs[i].gather, &pairs[i].remote,
+						   &wrs[i], head + i);
 		else
-			plain = fill_request(channel, request, wr, position);
-		if (list->opcode)
-			pair++;
-		else
-			request++;
+			plain = fill_request(channel, &requests[i], &wrs[i], head + i);
 		if (pier_likely(plain))
 			continue;
-		error = fill_any_request(channel, *list, first + (uint32_t)(wr - wrs), wr,
-					 position);
+		error = fill_any_request(channel, *list, first + i, &wrs[i], head + i);
 		if (error)
 			return error;
 	}
-	end[-1].next = NULL;
+	wrs[count - 1].next = NULL;
 	return 0;
 }
 

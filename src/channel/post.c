@@ -19,84 +19,106 @@
 _Static_assert(SAME_AS_SGE(pier_gather), "struct pier_gather is struct ibv_sge");
 _Static_assert(SAME_AS_SGE(pier_scatter), "struct pier_scatter is struct ibv_sge");
 
-/* Everything that post_one() does not do on its straight path. */
-static __attribute__((noinline)) int post_other(struct pier_channel *channel,
-						struct pier_request request,
-						struct pier_work *ret_work);
+/* Whether it is one element of at least one byte, and there is room. */
+static inline __attribute__((always_inline)) bool is_plain(
+	const struct pier_channel *channel, const struct pier_request *request)
+{
+	const struct ibv_sge *sge = pier_sg_list(request);
 
-/*
- * Post one element of at least one byte, if there is room. Few comparisons find out
- * whether anything is unusual; post_other() finds out what. It gets a copy of the
- * request: while no address of it escapes, the compiler knows its fields here.
- */
-static inline __attribute__((always_inline)) int post_one(
+	/*
+	 * gcc reads both counts at once if they are compared one after the other, and
+	 * writes the request to memory for that.
+	 */
+	return pier_likely(request->num_sge == 1 && sge && sge->length > 0 &&
+			   !request->remote_count &&
+			   pier_request_fits(channel, request, sge->length) &&
+			   pier_has_room(&channel->sends));
+}
+
+static inline __attribute__((always_inline)) int post_plain(
 	struct pier_channel *channel, const struct pier_request *request,
 	struct pier_work *ret_work)
 {
 	struct pier_request one = *request;
-	const struct ibv_sge *sge = pier_sg_list(request);
+	uint32_t length = pier_sg_list(request)->length;
 
-	if (pier_unlikely(request->num_sge != 1 || !sge || sge->length == 0 ||
-			  !pier_request_fits(channel, request, sge->length) ||
-			  !pier_has_room(&channel->sends)))
-		return post_other(channel, *request, ret_work);
 	one.num_sge = 1;
 	if (!pier_is_read(one.opcode) &&
-	    pier_unlikely(sge->length <= channel->attr.max_inline))
-		return pier_post_now(channel, &one, sge->length,
-				     pier_inline_flag(channel, &one, sge->length),
-				     ret_work);
-	return pier_post_now(channel, &one, sge->length, 0, ret_work);
+	    pier_unlikely(length <= channel->attr.max_inline))
+		return pier_post_now(channel, &one, length,
+				     pier_inline_flag(channel, &one, length), ret_work);
+	return pier_post_now(channel, &one, length, 0, ret_work);
 }
 
-static int post_other(struct pier_channel *channel, struct pier_request request,
-		      struct pier_work *ret_work)
+/* Everything that is not plain. */
+static __attribute__((noinline)) int post_other(struct pier_channel *channel,
+						const struct pier_request *request,
+						struct pier_work *ret_work)
 {
 	int error;
 
 	if (channel->sends.limit == 0)
 		return pier_refuse_state(channel);
-	error = pier_check_elements(request.opcode, request.gather, request.num_sge);
+	error = pier_check_elements(request->opcode, request->gather, request->num_sge);
 	if (error)
 		return error;
-	if ((uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
-		return pier_post_longer(channel, &request, ret_work);
-	return pier_post_whole(channel, &request, ret_work);
+	if (pier_needs_several(channel, request))
+		return pier_post_several(channel, request, ret_work);
+	if ((uint32_t)request->num_sge > pier_max_sge(channel, request->opcode))
+		return pier_refuse_elements(channel, request->num_sge,
+					    pier_max_sge(channel, request->opcode), 0);
+	return pier_post_whole(channel, request, ret_work);
+}
+
+/*
+ * Gets the fields one by one: while no address of a request escapes, the compiler knows
+ * them in the function that calls this.
+ */
+static __attribute__((noinline)) int post_fields(struct pier_channel *channel,
+						 enum pier_opcode opcode,
+						 const void *sg_list, int num_sge,
+						 const struct pier_remote *remote,
+						 struct pier_work *ret_work)
+{
+	const struct pier_request request = {
+		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
+	};
+
+	return post_other(channel, &request, ret_work);
+}
+
+static inline __attribute__((always_inline)) int post_one(
+	struct pier_channel *channel, enum pier_opcode opcode, const void *sg_list,
+	int num_sge, const struct pier_remote *remote, struct pier_work *ret_work)
+{
+	const struct pier_request request = {
+		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
+	};
+
+	if (is_plain(channel, &request))
+		return post_plain(channel, &request, ret_work);
+	return post_fields(channel, opcode, sg_list, num_sge, remote, ret_work);
 }
 
 int pier_channel_post_send(struct pier_channel *channel,
 			   const struct pier_gather *sg_list, int num_sge,
 			   struct pier_work *ret_work)
 {
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_SEND,
-						.gather = sg_list,
-						.num_sge = num_sge },
-			ret_work);
+	return post_one(channel, PIER_OP_SEND, sg_list, num_sge, NULL, ret_work);
 }
 
 int pier_channel_post_write(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
 			    const struct pier_remote *remote, struct pier_work *ret_work)
 {
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_WRITE,
-						.gather = sg_list,
-						.num_sge = num_sge,
-						.remote = remote },
-			ret_work);
+	return post_one(channel, PIER_OP_WRITE, sg_list, num_sge, remote, ret_work);
 }
 
 int pier_channel_post_read(struct pier_channel *channel,
 			   const struct pier_scatter *sg_list, int num_sge,
 			   const struct pier_remote *remote, struct pier_work *ret_work)
 {
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_READ,
-						.scatter = sg_list,
-						.num_sge = num_sge,
-						.remote = remote },
-			ret_work);
+	return post_one(channel, PIER_OP_READ, sg_list, num_sge, remote, ret_work);
 }
 
 static inline __attribute__((always_inline)) int post_receive(
@@ -155,7 +177,10 @@ int pier_channel_post_request(struct pier_channel *channel,
 					      request->context, ret_work);
 	if (!error)
 		error = pier_check_form(channel, request);
-	return error ? error : post_one(channel, request, ret_work);
+	if (error)
+		return error;
+	return is_plain(channel, request) ? post_plain(channel, request, ret_work)
+					  : post_other(channel, request, ret_work);
 }
 
 int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode opcode)
@@ -163,11 +188,22 @@ int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode o
 	return pier_refuse_post(channel, error, opcode);
 }
 
-/* Blocking calls post one request and wait for it. */
-
-static int wait_posted(struct pier_channel *channel, int error, struct pier_work work,
-		       int timeout_ms, struct pier_result *ret_result)
+int pier_channel_run_request(struct pier_channel *channel,
+			     const struct pier_request *request, int timeout_ms,
+			     struct pier_result *ret_result)
 {
+	struct pier_work work = { 0 };
+	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = pier_check_given(request, "request");
+	if (!error && pier_needs_several(channel, request)) {
+		error = pier_check_form(channel, request);
+		return error ? error
+			     : pier_run_several(channel, request, timeout_ms, ret_result);
+	}
+	if (!error)
+		error = pier_channel_post_request(channel, request, &work);
 	return error ? error
 		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					 timeout_ms, ret_result);
@@ -176,43 +212,41 @@ static int wait_posted(struct pier_channel *channel, int error, struct pier_work
 int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 		      int num_sge, int timeout_ms)
 {
-	struct pier_work work = { 0 };
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-
-	if (!error)
-		error = pier_channel_post_send(channel, sg_list, num_sge, &work);
-	return wait_posted(channel, error, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel,
+					&(struct pier_request){ .opcode = PIER_OP_SEND,
+								.gather = sg_list,
+								.num_sge = num_sge },
+					timeout_ms, NULL);
 }
 
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, int timeout_ms, struct pier_result *ret_result)
 {
-	struct pier_work work = { 0 };
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-
-	if (!error)
-		error = pier_channel_post_recv(channel, sg_list, num_sge, &work);
-	return wait_posted(channel, error, work, timeout_ms, ret_result);
+	return pier_channel_run_request(channel,
+					&(struct pier_request){ .opcode = PIER_OP_RECV,
+								.scatter = sg_list,
+								.num_sge = num_sge },
+					timeout_ms, ret_result);
 }
 
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
 		       int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
-	struct pier_work work = { 0 };
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-
-	if (!error)
-		error = pier_channel_post_write(channel, sg_list, num_sge, remote, &work);
-	return wait_posted(channel, error, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel,
+					&(struct pier_request){ .opcode = PIER_OP_WRITE,
+								.gather = sg_list,
+								.num_sge = num_sge,
+								.remote = remote },
+					timeout_ms, NULL);
 }
 
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
-	struct pier_work work = { 0 };
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-
-	if (!error)
-		error = pier_channel_post_read(channel, sg_list, num_sge, remote, &work);
-	return wait_posted(channel, error, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel,
+					&(struct pier_request){ .opcode = PIER_OP_READ,
+								.scatter = sg_list,
+								.num_sge = num_sge,
+								.remote = remote },
+					timeout_ms, NULL);
 }

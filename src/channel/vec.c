@@ -220,9 +220,32 @@ static int post_requests(struct pier_channel *channel, struct cursor cursor,
 	return abandon_vec(channel, cursor.opcode, error, posted, count, timeout_ms);
 }
 
-static int post_vec(struct pier_channel *channel, struct cursor cursor,
-		    struct pier_work *ret_work)
+bool pier_needs_several(const struct pier_channel *channel,
+			const struct pier_request *request)
 {
+	return (request->opcode == PIER_OP_WRITE || request->opcode == PIER_OP_READ) &&
+	       request->remote && request->num_sge >= 0 &&
+	       (request->remote_count > 0 ||
+		(uint32_t)request->num_sge > pier_max_sge(channel, request->opcode));
+}
+
+static struct cursor cursor_of(const struct pier_request *request)
+{
+	return (struct cursor){ .opcode = request->opcode,
+				.flags = request->flags,
+				.immediate = request->immediate,
+				.context = request->context,
+				.sg_list = pier_sg_list(request),
+				.num_sge = (uint32_t)request->num_sge,
+				.parts = request->remote,
+				.count = request->remote_count ? request->remote_count
+							       : 1 };
+}
+
+int pier_post_several(struct pier_channel *channel, const struct pier_request *request,
+		      struct pier_work *ret_work)
+{
+	struct cursor cursor = cursor_of(request);
 	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
@@ -234,15 +257,15 @@ static int post_vec(struct pier_channel *channel, struct cursor cursor,
 	return error ? error : post_requests(channel, cursor, count, 0, 0, ret_work);
 }
 
-static int move_vec(struct pier_channel *channel, struct cursor cursor, int timeout_ms)
+int pier_run_several(struct pier_channel *channel, const struct pier_request *request,
+		     int timeout_ms, struct pier_result *ret_result)
 {
+	struct cursor cursor = cursor_of(request);
 	struct pier_work work = { 0 };
 	int64_t deadline;
 	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
-	if (!error)
-		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (!error)
 		error = count_requests(channel, &cursor, &count);
 	if (!error)
@@ -253,81 +276,6 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 	error = post_requests(channel, cursor, count, deadline, timeout_ms, &work);
 	if (error)
 		return error;
-	error = pier_wait_or_stop(channel, work, deadline, timeout_ms, NULL);
+	error = pier_wait_or_stop(channel, work, deadline, timeout_ms, ret_result);
 	return error == -ECANCELED && channel->broken ? fail_cause(channel) : error;
-}
-
-static struct cursor cursor_for_write(const struct pier_gather *sg_list, uint32_t num_sge,
-				      const struct pier_remote *parts, uint32_t count)
-{
-	return (struct cursor){ .opcode = PIER_OP_WRITE,
-				.sg_list = (const struct ibv_sge *)sg_list,
-				.num_sge = num_sge,
-				.parts = parts,
-				.count = count };
-}
-
-static struct cursor cursor_for_read(const struct pier_scatter *sg_list, uint32_t num_sge,
-				     const struct pier_remote *parts, uint32_t count)
-{
-	return (struct cursor){ .opcode = PIER_OP_READ,
-				.sg_list = (const struct ibv_sge *)sg_list,
-				.num_sge = num_sge,
-				.parts = parts,
-				.count = count };
-}
-
-int pier_post_longer(struct pier_channel *channel, const struct pier_request *request,
-		     struct pier_work *ret_work)
-{
-	bool splits = request->opcode == PIER_OP_WRITE || request->opcode == PIER_OP_READ;
-
-	if (request->num_sge < 0 || !splits || !request->remote)
-		return pier_refuse_elements(channel, request->num_sge,
-					    pier_max_sge(channel, request->opcode), 0);
-	return post_vec(channel,
-			(struct cursor){ .opcode = request->opcode,
-					 .flags = request->flags,
-					 .immediate = request->immediate,
-					 .context = request->context,
-					 .sg_list = pier_sg_list(request),
-					 .num_sge = (uint32_t)request->num_sge,
-					 .parts = request->remote,
-					 .count = 1 },
-			ret_work);
-}
-
-int pier_channel_post_write_vec(struct pier_channel *channel,
-				const struct pier_gather *sg_list, uint32_t num_sge,
-				const struct pier_remote *parts, uint32_t count,
-				struct pier_work *ret_work)
-{
-	return post_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
-			ret_work);
-}
-
-int pier_channel_post_read_vec(struct pier_channel *channel,
-			       const struct pier_scatter *sg_list, uint32_t num_sge,
-			       const struct pier_remote *parts, uint32_t count,
-			       struct pier_work *ret_work)
-{
-	return post_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
-			ret_work);
-}
-
-int pier_channel_write_vec(struct pier_channel *channel,
-			   const struct pier_gather *sg_list, uint32_t num_sge,
-			   const struct pier_remote *parts, uint32_t count,
-			   int timeout_ms)
-{
-	return move_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
-			timeout_ms);
-}
-
-int pier_channel_read_vec(struct pier_channel *channel,
-			  const struct pier_scatter *sg_list, uint32_t num_sge,
-			  const struct pier_remote *parts, uint32_t count, int timeout_ms)
-{
-	return move_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
-			timeout_ms);
 }

@@ -284,16 +284,17 @@ static void null_is_refused(void **state)
 	expect_null(pier_channel_post_batch(channel, &request, 1, NULL), list);
 	expect_null(pier_channel_post_writes(channel, NULL, 1, NULL), "pairs is NULL");
 	expect_null(pier_channel_post_reads(channel, NULL, 1, NULL), "pairs is NULL");
-	expect_null(pier_channel_post_write_vec(channel, NULL, 1, &remote, 1, NULL),
-		    "sg_list is NULL");
-	expect_null(pier_channel_post_read_vec(channel, &scatter, 1, NULL, 1, NULL),
-		    "parts is NULL");
-	expect_null(pier_channel_write_vec(channel, &gather, 1, NULL, 1, PATIENT),
-		    "parts is NULL");
-	expect_null(pier_channel_read_vec(channel, NULL, 1, &remote, 1, PATIENT),
+	expect_null(pier_channel_run_request(channel, NULL, PATIENT, NULL),
+		    "request is NULL");
+	expect_null(test_post_write_vec(channel, NULL, 1, &remote, 2, NULL), list);
+	expect_null(test_post_read_vec(channel, &scatter, 1, NULL, 2, NULL),
+		    "remote is NULL");
+	expect_null(test_channel_write_vec(channel, &gather, 1, NULL, 2, PATIENT),
+		    "remote is NULL");
+	expect_null(test_channel_read_vec(channel, NULL, 1, &remote, 2, PATIENT),
 		    "sg_list is NULL");
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_ok(pier_channel_write_vec(channel, NULL, 0, NULL, 0, PATIENT));
+	expect_ok(test_channel_write_vec(channel, NULL, 0, NULL, 0, PATIENT));
 	world_expect(world);
 }
 

@@ -109,7 +109,7 @@ static void write_ranges(struct world *world, const struct pier_mr *from,
 	uint32_t num_sge = gather_list_at(from, move->local, move->length, list);
 	uint32_t count = remote_vec_at(to, move->remote, move->length, parts);
 
-	expect_ok(pier_channel_write_vec(world->a.channel, list, num_sge, parts, count,
+	expect_ok(test_channel_write_vec(world->a.channel, list, num_sge, parts, count,
 					 PATIENT));
 	image_copy_ranges(&world->b.area, move->remote, &world->a.area, move->local,
 			  move->length);
@@ -124,7 +124,7 @@ static void read_ranges(struct world *world, const struct pier_mr *to,
 	uint32_t num_sge = scatter_list_at(to, move->local, move->length, list);
 	uint32_t count = remote_vec_at(from, move->remote, move->length, parts);
 
-	expect_ok(pier_channel_read_vec(world->a.channel, list, num_sge, parts, count,
+	expect_ok(test_channel_read_vec(world->a.channel, list, num_sge, parts, count,
 					PATIENT));
 	image_copy_ranges(&world->a.area, move->local, &world->b.area, move->remote,
 			  move->length);
@@ -195,16 +195,16 @@ static void posted_vector_crosses_seams(void **state)
 	struct pier_work work;
 
 	count = remote_vec_at(b, 0, LENGTH, parts);
-	expect_ok(pier_channel_post_write_vec(world->a.channel, list, num_sge, parts,
-					      count, &work));
+	expect_ok(test_post_write_vec(world->a.channel, list, num_sge, parts, count,
+				      &work));
 	expect_end(world->a.channel, work, 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	image_copy_ranges(&world->b.area, 0, &world->a.area, 0, LENGTH);
 	world_expect(world);
 	area_shuffle(world, &world->b.area);
 	num_sge = scatter_list_at(a, 0, LENGTH, targets);
-	expect_ok(pier_channel_post_read_vec(world->a.channel, targets, num_sge, parts,
-					     count, &work));
+	expect_ok(test_post_read_vec(world->a.channel, targets, num_sge, parts, count,
+				     &work));
 	expect_end(world->a.channel, work, 0);
 	image_copy_ranges(&world->a.area, 0, &world->b.area, 0, LENGTH);
 	world_expect(world);
@@ -244,7 +244,7 @@ static void too_short_remote_vector_is_refused(void **state)
 	uint32_t num_sge = gather_list_at(a, 0, LENGTH, list), count;
 
 	count = remote_vec_at(b, 1, LENGTH - 1, parts);
-	expect_result(pier_channel_write_vec(world->a.channel, list, num_sge, parts,
+	expect_result(test_channel_write_vec(world->a.channel, list, num_sge, parts,
 					     count, PATIENT),
 		      -ERANGE);
 	expect_result(pier_mr_gather_list(a, pier_mr_iova(a) + 1, LENGTH, list, MAX_PARTS,

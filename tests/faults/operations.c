@@ -118,7 +118,7 @@ static int write_vec(struct scene *scene)
 	struct pier_remote parts[2];
 
 	split_target(scene, parts);
-	return pier_channel_write_vec(channel_of(scene), &source, 1, parts, 2,
+	return test_channel_write_vec(channel_of(scene), &source, 1, parts, 2,
 				      scene->timeout_ms);
 }
 
@@ -128,7 +128,7 @@ static int read_vec(struct scene *scene)
 	struct pier_remote parts[2];
 
 	split_target(scene, parts);
-	return pier_channel_read_vec(channel_of(scene), &receiver, 1, parts, 2,
+	return test_channel_read_vec(channel_of(scene), &receiver, 1, parts, 2,
 				     scene->timeout_ms);
 }
 
@@ -197,8 +197,7 @@ static int post_write_vec(struct scene *scene)
 	int error;
 
 	split_target(scene, parts);
-	error = pier_channel_post_write_vec(channel_of(scene), &source, 1, parts, 2,
-					    &work);
+	error = test_post_write_vec(channel_of(scene), &source, 1, parts, 2, &work);
 	return finish(scene, error, work);
 }
 
@@ -210,8 +209,7 @@ static int post_read_vec(struct scene *scene)
 	int error;
 
 	split_target(scene, parts);
-	error = pier_channel_post_read_vec(channel_of(scene), &receiver, 1, parts, 2,
-					   &work);
+	error = test_post_read_vec(channel_of(scene), &receiver, 1, parts, 2, &work);
 	return finish(scene, error, work);
 }
 

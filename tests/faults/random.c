@@ -188,8 +188,8 @@ static void post_write_vec(struct play *play)
 		remote_at(&play->world->b.area, offset + length / 2, length - length / 2),
 	};
 	struct pier_work work = { 0 };
-	int error = pier_channel_post_write_vec(play->world->a.channel, &source, 1, parts,
-						2, &work);
+	int error = test_post_write_vec(play->world->a.channel, &source, 1, parts, 2,
+					&work);
 
 	remember(play, &play->b, offset, length, error, work);
 }

@@ -146,7 +146,7 @@ static int move_out(struct script *script)
 	expect_ok(pier_remote_sub(&target, 0, 1000, &halves[0]));
 	expect_ok(pier_remote_sub(&target, 1000, LENGTH - 1000, &halves[1]));
 	if (!error)
-		error = pier_channel_write_vec(script->a.channel, &source, 1, halves, 2,
+		error = test_channel_write_vec(script->a.channel, &source, 1, halves, 2,
 					       PATIENT);
 	expect_ok(pier_channel_post_recv(script->b.channel, &receiver, 1, NULL));
 	if (!error)

@@ -220,7 +220,7 @@ static void write_range(struct side *side, uint64_t offset, uint64_t length)
 				      elements, PARTS, &element_count));
 	expect_ok(pier_remote_vec_sub(side->remote, side->remote_count, offset, length,
 				      parts, PARTS, &count));
-	expect_ok(pier_channel_write_vec(side->channel, elements, element_count, parts,
+	expect_ok(test_channel_write_vec(side->channel, elements, element_count, parts,
 					 count, GPU_PATIENT));
 }
 
@@ -231,7 +231,7 @@ static void read_all(struct side *side)
 
 	expect_ok(pier_mr_scatter_list(side->mr, pier_mr_iova(side->mr), REGION, elements,
 				       PARTS, &count));
-	expect_ok(pier_channel_read_vec(side->channel, elements, count, side->remote,
+	expect_ok(test_channel_read_vec(side->channel, elements, count, side->remote,
 					side->remote_count, GPU_PATIENT));
 	expect_ok(pier_mr_sync_for_device(side->mr, 0, REGION));
 }

@@ -70,6 +70,72 @@ static inline int test_post_fetch_add(struct pier_channel *channel,
 	return pier_channel_post_request(channel, &request, ret_work);
 }
 
+/* With a remote vector. */
+
+static inline struct pier_request test_write_vec(const struct pier_gather *list,
+						 uint32_t num_sge,
+						 const struct pier_remote *parts,
+						 uint32_t count)
+{
+	return (struct pier_request){ .opcode = PIER_OP_WRITE,
+				      .gather = list,
+				      .num_sge = (int)num_sge,
+				      .remote = parts,
+				      .remote_count = count };
+}
+
+static inline struct pier_request test_read_vec(const struct pier_scatter *list,
+						uint32_t num_sge,
+						const struct pier_remote *parts,
+						uint32_t count)
+{
+	return (struct pier_request){ .opcode = PIER_OP_READ,
+				      .scatter = list,
+				      .num_sge = (int)num_sge,
+				      .remote = parts,
+				      .remote_count = count };
+}
+
+static inline int test_post_write_vec(struct pier_channel *channel,
+				      const struct pier_gather *list, uint32_t num_sge,
+				      const struct pier_remote *parts, uint32_t count,
+				      struct pier_work *ret_work)
+{
+	struct pier_request request = test_write_vec(list, num_sge, parts, count);
+
+	return pier_channel_post_request(channel, &request, ret_work);
+}
+
+static inline int test_post_read_vec(struct pier_channel *channel,
+				     const struct pier_scatter *list, uint32_t num_sge,
+				     const struct pier_remote *parts, uint32_t count,
+				     struct pier_work *ret_work)
+{
+	struct pier_request request = test_read_vec(list, num_sge, parts, count);
+
+	return pier_channel_post_request(channel, &request, ret_work);
+}
+
+static inline int test_channel_write_vec(struct pier_channel *channel,
+					 const struct pier_gather *list, uint32_t num_sge,
+					 const struct pier_remote *parts, uint32_t count,
+					 int timeout_ms)
+{
+	struct pier_request request = test_write_vec(list, num_sge, parts, count);
+
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
+}
+
+static inline int test_channel_read_vec(struct pier_channel *channel,
+					const struct pier_scatter *list, uint32_t num_sge,
+					const struct pier_remote *parts, uint32_t count,
+					int timeout_ms)
+{
+	struct pier_request request = test_read_vec(list, num_sge, parts, count);
+
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
+}
+
 /* Wait for a request. Returns 0 or its error, -ETIMEDOUT if it is still outstanding. */
 static inline int test_work_wait(struct pier_channel *channel, struct pier_work work,
 				 int timeout_ms, struct pier_result *ret_result)
@@ -112,10 +178,13 @@ static inline int test_channel_send_imm(struct pier_channel *channel,
 					const struct pier_gather *sg_list, int num_sge,
 					uint32_t immediate, int timeout_ms)
 {
-	struct pier_work work;
-	int error = test_post_send_imm(channel, sg_list, num_sge, immediate, &work);
+	struct pier_request request = { .opcode = PIER_OP_SEND,
+					.flags = PIER_POST_IMMEDIATE,
+					.gather = sg_list,
+					.num_sge = num_sge,
+					.immediate = immediate };
 
-	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
 }
 
 static inline int test_channel_write_imm(struct pier_channel *channel,
@@ -123,11 +192,14 @@ static inline int test_channel_write_imm(struct pier_channel *channel,
 					 const struct pier_remote *remote,
 					 uint32_t immediate, int timeout_ms)
 {
-	struct pier_work work;
-	int error = test_post_write_imm(channel, sg_list, num_sge, remote, immediate,
-					&work);
+	struct pier_request request = { .opcode = PIER_OP_WRITE,
+					.flags = PIER_POST_IMMEDIATE,
+					.gather = sg_list,
+					.num_sge = num_sge,
+					.immediate = immediate,
+					.remote = remote };
 
-	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
 }
 
 static inline int test_channel_compare_swap(struct pier_channel *channel,
@@ -136,11 +208,14 @@ static inline int test_channel_compare_swap(struct pier_channel *channel,
 					    uint64_t compare, uint64_t swap,
 					    int timeout_ms)
 {
-	struct pier_work work;
-	int error = test_post_compare_swap(channel, element, remote, compare, swap,
-					   &work);
+	struct pier_request request = { .opcode = PIER_OP_COMPARE_SWAP,
+					.scatter = element,
+					.num_sge = 1,
+					.remote = remote,
+					.compare = compare,
+					.operand = swap };
 
-	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
 }
 
 static inline int test_channel_fetch_add(struct pier_channel *channel,
@@ -148,10 +223,13 @@ static inline int test_channel_fetch_add(struct pier_channel *channel,
 					 const struct pier_remote *remote, uint64_t add,
 					 int timeout_ms)
 {
-	struct pier_work work;
-	int error = test_post_fetch_add(channel, element, remote, add, &work);
+	struct pier_request request = { .opcode = PIER_OP_FETCH_ADD,
+					.scatter = element,
+					.num_sge = 1,
+					.remote = remote,
+					.operand = add };
 
-	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
+	return pier_channel_run_request(channel, &request, timeout_ms, NULL);
 }
 
 #endif

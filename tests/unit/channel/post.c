@@ -158,6 +158,10 @@ static void refuses_impossible_requests(void **state)
 		expect_result(pier_channel_post_batch(channel, &request, 1, &work),
 			      -EINVAL);
 	}
+	request = a_write();
+	request.remote_count = 2;
+	expect_result(pier_channel_post_batch(channel, &request, 1, &work), -EINVAL);
+	test_assert_sentence("request 0 of a batch: a batch takes no remote vectors");
 	fake.device.limits.device_cap_flags = 0;
 	request = a_write();
 	request.opcode = PIER_OP_SEND;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How transfers with remote vectors become requests, as the NIC gets them. */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/random.h"
 
 #include <errno.h>
@@ -86,8 +87,7 @@ static void splits_at_seams(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &work), 0);
 	assert_int_equal(fake.logged, 3);
 	assert_request(&fake.log[0], IBV_WR_RDMA_WRITE, 0x10000, 11, 2);
 	assert_sge(&fake.log[0].sg_list[0], 0x100, 10, 1);
@@ -113,9 +113,9 @@ static void splits_long_messages(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_channel_post_read_vec(
-				 channel, &(struct pier_scatter){ 0x500, 20, 5 }, 1,
-				 &parts[3], 1, &work),
+	assert_int_equal(test_post_read_vec(channel,
+					    &(struct pier_scatter){ 0x500, 20, 5 }, 1,
+					    &parts[3], 1, &work),
 			 0);
 	assert_int_equal(fake.logged, 3);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -134,14 +134,14 @@ static void splits_many_elements(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 2 * SEND_SGE + 1; i++)
 		bytes[i] = (struct pier_gather){ 100 * i, 1, i };
-	assert_int_equal(pier_channel_post_write_vec(channel, bytes, 2 * SEND_SGE + 1,
-						     &target, 1, NULL),
-			 0);
+	assert_int_equal(
+		test_post_write_vec(channel, bytes, 2 * SEND_SGE + 1, &target, 1, NULL),
+		0);
 	assert_int_equal(fake.logged, 3);
 	assert_request(&fake.log[1], IBV_WR_RDMA_WRITE, 0x1000 + SEND_SGE, 7, SEND_SGE);
 	assert_request(&fake.log[2], IBV_WR_RDMA_WRITE, 0x1000 + 2 * SEND_SGE, 7, 1);
-	assert_int_equal(pier_channel_post_read_vec(channel, (struct pier_scatter *)bytes,
-						    READ_SGE + 1, &target, 1, NULL),
+	assert_int_equal(test_post_read_vec(channel, (struct pier_scatter *)bytes,
+					    READ_SGE + 1, &target, 1, NULL),
 			 0);
 	assert_int_equal(fake.logged, 5);
 	assert_request(&fake.log[3], IBV_WR_RDMA_READ, 0x1000, 7, READ_SGE);
@@ -156,18 +156,38 @@ static void posts_an_empty_transfer(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, NULL, 0, NULL, 0, &work),
+	assert_int_equal(test_post_write_vec(channel, NULL, 0, NULL, 0, &work), 0);
+	assert_int_equal(test_post_write_vec(channel, &pieces[1], 1, parts, 4, &work), 0);
+	assert_int_equal(test_post_write_vec(channel, &pieces[1], 1, &parts[1], 1, &work),
 			 0);
-	assert_int_equal(
-		pier_channel_post_write_vec(channel, &pieces[1], 1, parts, 4, &work), 0);
-	assert_int_equal(
-		pier_channel_post_write_vec(channel, &pieces[1], 1, &parts[1], 1, &work),
-		0);
-	assert_int_equal(pier_channel_post_read_vec(channel, NULL, 0, parts, 4, &work),
-			 0);
+	assert_int_equal(test_post_read_vec(channel, NULL, 0, parts, 4, &work), 0);
 	assert_int_equal(fake.logged, 4);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(fake.log[i].wr.num_sge, 0);
+	destroy(channel);
+}
+
+/* Only the last request wakes the peer, and the whole has one context. */
+static void last_request_carries_the_immediate_data(void **state)
+{
+	struct pier_request request = test_write_vec(pieces, 4, parts, 4);
+	struct pier_channel *channel = connected(1, 1 << 20);
+	struct pier_result result = { 0 };
+
+	(void)state;
+	request.flags = PIER_POST_IMMEDIATE;
+	request.immediate = 7;
+	request.context = &request;
+	fake.completes = true;
+	/* The queue has room for one of them. */
+	assert_int_equal(pier_channel_post_request(channel, &request, NULL), -E2BIG);
+	assert_int_equal(pier_channel_run_request(channel, &request, 1000, &result), 0);
+	assert_ptr_equal(result.context, &request);
+	assert_true(fake.logged > 1);
+	for (int i = 0; i < fake.logged; i++)
+		assert_int_equal(fake.log[i].wr.opcode,
+				 i + 1 == fake.logged ? IBV_WR_RDMA_WRITE_WITH_IMM
+						      : IBV_WR_RDMA_WRITE);
 	destroy(channel);
 }
 
@@ -178,20 +198,20 @@ static void refuses_invalid_transfers_before_posting(void **state)
 	struct pier_work work = { 7 };
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 3, &work),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 3, &work),
 			 -ERANGE);
 	test_assert_sentence("write of 35 bytes; the remote vector of 3 parts has 27");
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, NULL, 0, &work),
-			 -ERANGE);
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, wrong, 2, &work),
+	assert_int_equal(test_post_write_vec(channel, pieces, 1, NULL, 2, &work),
+			 -EINVAL);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, wrong, 2, &work),
 			 -ERANGE);
 	test_assert_sentence("part 1 of a remote vector");
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -E2BIG);
 	test_assert_sentence("3 requests are needed, and the send queue has 2");
-	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 3, 0),
+	assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 3, 0),
 			 -ERANGE);
-	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, -2),
+	assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 4, -2),
 			 -EINVAL);
 	assert_int_equal(fake.logged, 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
@@ -204,7 +224,7 @@ static void refuses_a_port_that_sends_no_messages(void **state)
 	struct pier_channel *channel = connected(2, 0);
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, NULL),
 			 -EMSGSIZE);
 	assert_int_equal(fake.logged, 0);
 	destroy(channel);
@@ -219,20 +239,19 @@ static void waits_for_room_in_the_queue(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(
 			pier_channel_post_write(channel, NULL, 0, parts, &work[i]), 0);
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("3 requests are needed");
 	assert_int_equal(fake.logged, 2);
 	assert_int_equal(vec.id, 7);
 	complete_first();
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.logged, 5);
 	/*
 	 * The queue is full, and a call that can wait for room has posted nothing to
 	 * wait for.
 	 */
-	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+	assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EAGAIN);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
 	destroy(channel);
@@ -252,18 +271,17 @@ static void keeps_unpolled_results(void **state)
 		complete_first();
 		assert_int_equal(pier_channel_poll(channel), 1);
 	}
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("4 completed requests");
-	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+	assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EAGAIN);
 	assert_int_equal(pier_channel_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);
 	assert_int_equal(fake.logged, 8);
 	assert_int_equal(vec.id, 7);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pier_work_drop(channel, work[2 * i]), 0);
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	assert_int_equal(pier_work_poll(channel, work[1], &result), 1);
 	assert_int_equal(pier_work_poll(channel, work[7], &result), 1);
@@ -277,16 +295,13 @@ static void frees_places_by_collecting(void **state)
 	struct pier_channel *channel = connected(3, 1 << 20);
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, NULL), 0);
 	for (int i = 0; i < 3; i++)
 		complete_first();
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, NULL), 0);
 	assert_int_equal(fake.logged, 6);
 	fake_complete(fake.send_ids[0], IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
-			 -EPIPE);
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, NULL), -EPIPE);
 	test_assert_sentence("IBV_WC_REM_ACCESS_ERR");
 	assert_int_equal(fake.logged, 6);
 	destroy(channel);
@@ -300,12 +315,11 @@ static void refuses_unconnected_channels_and_unserved_reads(void **state)
 	(void)state;
 	none.max_rd_atomic = 0;
 	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), 0);
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, NULL),
 			 -ENOTCONN);
 	assert_int_equal(pier_channel_connect(channel, &none), 0);
-	assert_int_equal(pier_channel_post_read_vec(channel,
-						    (const struct pier_scatter *)pieces,
-						    4, parts, 4, NULL),
+	assert_int_equal(test_post_read_vec(channel, (const struct pier_scatter *)pieces,
+					    4, parts, 4, NULL),
 			 -EOPNOTSUPP);
 	assert_int_equal(fake.logged, 0);
 	destroy(channel);
@@ -319,12 +333,12 @@ static void stops_a_transfer_posted_in_part(void **state)
 
 	(void)state;
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -ENOSPC);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	fake.fail_call = fake.calls + 3;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(test_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -ENOSPC);
 	test_assert_sentence(
 		"write: 2 of 3 requests were posted, and then: post a write");
@@ -343,7 +357,7 @@ static void stops_at_its_timeout(void **state)
 	for (uint32_t depth = 2; depth <= 3; depth++) {
 		struct pier_channel *channel = connected(depth, 1 << 20);
 
-		assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 20),
+		assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 4, 20),
 				 -ETIMEDOUT);
 		test_assert_sentence("20 ms");
 		assert_int_equal(fake.logged, depth);
@@ -359,15 +373,13 @@ static void reports_a_failing_queue(void **state)
 	struct pier_channel *channel = connected(2, 1 << 20);
 
 	(void)state;
-	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 2, parts, 4, NULL),
-			 0);
+	assert_int_equal(test_post_write_vec(channel, pieces, 2, parts, 4, NULL), 0);
 	fake.poll_error = -1;
-	assert_int_equal(
-		pier_channel_post_write_vec(channel, &pieces[2], 1, parts, 4, NULL),
-		-EIO);
+	assert_int_equal(test_post_write_vec(channel, &pieces[2], 1, parts, 4, NULL),
+			 -EIO);
 	assert_int_equal(fake.logged, 1);
 	assert_int_equal(pier_channel_outstanding(channel), 1);
-	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+	assert_int_equal(test_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EIO);
 	test_assert_sentence("write: 1 of 3 requests were posted");
 	assert_int_equal(pier_channel_outstanding(channel), 0);
@@ -515,12 +527,11 @@ static void agrees_with_a_model(void **state)
 		fill_bytes(&plan);
 		fill_requests(&plan);
 		channel = connected(100, plan.max_msg_size);
-		error = read ? pier_channel_post_read_vec(
+		error = read ? test_post_read_vec(
 				       channel, (struct pier_scatter *)plan.pieces,
 				       plan.num_sge, plan.parts, plan.count, NULL)
-			     : pier_channel_post_write_vec(channel, plan.pieces,
-							   plan.num_sge, plan.parts,
-							   plan.count, NULL);
+			     : test_post_write_vec(channel, plan.pieces, plan.num_sge,
+						   plan.parts, plan.count, NULL);
 		assert_int_equal(error, plan.requests > 100 ? -E2BIG : 0);
 		if (!error) {
 			compare_plan(&plan);
@@ -538,6 +549,7 @@ int main(void)
 		cmocka_unit_test(splits_long_messages),
 		cmocka_unit_test(splits_many_elements),
 		cmocka_unit_test(posts_an_empty_transfer),
+		cmocka_unit_test(last_request_carries_the_immediate_data),
 		cmocka_unit_test(refuses_invalid_transfers_before_posting),
 		cmocka_unit_test(refuses_a_port_that_sends_no_messages),
 		cmocka_unit_test(waits_for_room_in_the_queue),

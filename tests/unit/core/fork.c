@@ -352,11 +352,9 @@ CALL(arm_channel, pier_channel_arm(fixture->b))
 CALL(reg_sub_mr, pier_mr_reg_sub(fixture->mr, 0, 1, 0, &fixture->mr))
 CALL(bind_sub_mr, pier_mr_bind_sub(fixture->a, fixture->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
 				   TIME_MS, &fixture->mr))
-CALL(post_write_vec,
-     pier_channel_post_write_vec(fixture->a, &source, 0, &remote, 0, NULL))
-CALL(post_read_vec, pier_channel_post_read_vec(fixture->a, &target, 0, &remote, 0, NULL))
-CALL(write_vec, pier_channel_write_vec(fixture->a, &source, 0, &remote, 0, TIME_MS))
-CALL(read_vec, pier_channel_read_vec(fixture->a, &target, 0, &remote, 0, TIME_MS))
+CALL(post_vec, test_post_write_vec(fixture->a, &source, 0, &remote, 2, NULL))
+CALL(run_request, test_channel_fetch_add(fixture->a, &target, &remote, 1, TIME_MS))
+CALL(run_vec, test_channel_read_vec(fixture->a, &target, 0, &remote, 2, TIME_MS))
 CALL(create_counter, pier_counter_create(fixture->pd, &fixture->counter))
 CALL(bind_counter, pier_counter_bind(fixture->counter, fixture->mr))
 CALL(bind_counter_imm,
@@ -471,10 +469,9 @@ static const struct call calls[] = {
 	ENTRY(arm_channel, "channel of queue pair"),
 	ENTRY(reg_sub_mr, "region of 4096 bytes"),
 	ENTRY(bind_sub_mr, "channel of queue pair"),
-	ENTRY(post_write_vec, "channel of queue pair"),
-	ENTRY(post_read_vec, "channel of queue pair"),
-	ENTRY(write_vec, "channel of queue pair"),
-	ENTRY(read_vec, "channel of queue pair"),
+	ENTRY(post_vec, "channel of queue pair"),
+	ENTRY(run_request, "channel of queue pair"),
+	ENTRY(run_vec, "channel of queue pair"),
 	ENTRY(create_counter, "protection domain on soft0"),
 	ENTRY(bind_counter, "counter on soft0"),
 	ENTRY(bind_counter_imm, "counter on soft0"),

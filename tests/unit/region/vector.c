@@ -5,6 +5,7 @@
  * both ends, including the bytes around the parts. PIER_SEED repeats a run.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -353,19 +354,19 @@ static void transfer(struct pier_channel *channel, bool read, const void *list,
 	int error = -E2BIG;
 
 	if (below(2) && read)
-		error = post_and_wait(channel,
-				      pier_channel_post_read_vec(channel, list, num_sge,
-								 parts, count, &work),
-				      work);
+		error = post_and_wait(
+			channel,
+			test_post_read_vec(channel, list, num_sge, parts, count, &work),
+			work);
 	else if (!read && below(2))
-		error = post_and_wait(channel,
-				      pier_channel_post_write_vec(channel, list, num_sge,
-								  parts, count, &work),
-				      work);
+		error = post_and_wait(
+			channel,
+			test_post_write_vec(channel, list, num_sge, parts, count, &work),
+			work);
 	if (error == -E2BIG)
-		error = read ? pier_channel_read_vec(channel, list, num_sge, parts, count,
+		error = read ? test_channel_read_vec(channel, list, num_sge, parts, count,
 						     PATIENT)
-			     : pier_channel_write_vec(channel, list, num_sge, parts,
+			     : test_channel_write_vec(channel, list, num_sge, parts,
 						      count, PATIENT);
 	expect_ok(error);
 }
@@ -490,11 +491,11 @@ static int write_with_a_wrong_key(struct choice *ret_written, bool blocking)
 	assert_int_equal(count, 3);
 	parts[1].rkey ^= 0x5555;
 	if (blocking) {
-		error = pier_channel_write_vec(ends[0].channel, list, num_sge, parts,
+		error = test_channel_write_vec(ends[0].channel, list, num_sge, parts,
 					       count, PATIENT);
 	} else {
-		expect_ok(pier_channel_post_write_vec(ends[0].channel, list, num_sge,
-						      parts, count, &work));
+		expect_ok(test_post_write_vec(ends[0].channel, list, num_sge, parts,
+					      count, &work));
 		error = test_work_wait(ends[0].channel, work, PATIENT, NULL);
 	}
 	free(list);
