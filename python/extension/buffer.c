@@ -124,11 +124,10 @@ static int destroy_buffer(void *buffer)
 	return pier_buffer_free(buffer);
 }
 
-static PyObject *close_buffer(struct pier_py_buffer *self, PyObject *unused)
+static PyObject *close_buffer(struct pier_py_buffer *self, PyObject *Py_UNUSED(unused))
 {
 	int closed = pier_py_use_close(&self->use, NAME, destroy_buffer, self->buffer);
 
-	(void)unused;
 	if (closed < 0)
 		return NULL;
 	/* Otherwise another thread may still be closing it. */
@@ -185,9 +184,8 @@ static int export_buffer(struct pier_py_buffer *self, Py_buffer *view, int flags
 	return -1;
 }
 
-static void release_export(struct pier_py_buffer *self, Py_buffer *view)
+static void release_export(struct pier_py_buffer *self, Py_buffer *Py_UNUSED(view))
 {
-	(void)view;
 	pier_py_use_end(&self->use);
 }
 
@@ -333,11 +331,10 @@ static Py_ssize_t get_length(struct pier_py_buffer *self)
 	return length;
 }
 
-static PyObject *get_address(struct pier_py_buffer *self, void *unused)
+static PyObject *get_address(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 {
 	uint64_t address;
 
-	(void)unused;
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	address = pier_buffer_address(self->buffer);
@@ -360,11 +357,10 @@ static bool query_buffer(struct pier_py_buffer *self, struct pier_buffer_info *r
 	return !error;
 }
 
-static PyObject *get_info(struct pier_py_buffer *self, void *unused)
+static PyObject *get_info(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 {
 	struct pier_buffer_info info;
 
-	(void)unused;
 	if (!query_buffer(self, &info))
 		return NULL;
 	return pier_py_record(
@@ -374,23 +370,21 @@ static PyObject *get_info(struct pier_py_buffer *self, void *unused)
 		(unsigned long long)info.allocation_length);
 }
 
-static PyObject *get_memory(struct pier_py_buffer *self, void *unused)
+static PyObject *get_memory(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 {
 	struct pier_buffer_info info;
 
-	(void)unused;
 	if (!query_buffer(self, &info))
 		return NULL;
 	return PyUnicode_FromFormat("%s%s%s", info.backend, info.unit[0] ? ":" : "",
 				    info.unit);
 }
 
-static PyObject *get_cai(struct pier_py_buffer *self, void *unused)
+static PyObject *get_cai(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 {
 	PyObject *view = PyObject_CallMethod((PyObject *)self, "view", NULL);
 	PyObject *interface = NULL;
 
-	(void)unused;
 	if (view)
 		interface = PyObject_GetAttrString(view, "__cuda_array_interface__");
 	Py_XDECREF(view);
@@ -437,9 +431,8 @@ static int destroy_dmabuf(void *dmabuf)
 	return 0;
 }
 
-static PyObject *close_dmabuf(struct pier_py_dmabuf *self, PyObject *unused)
+static PyObject *close_dmabuf(struct pier_py_dmabuf *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	if (pier_py_use_close(&self->use, DMABUF_NAME, destroy_dmabuf, &self->dmabuf) < 0)
 		return NULL;
 	Py_RETURN_NONE;
@@ -460,11 +453,10 @@ static int traverse_dmabuf(struct pier_py_dmabuf *self, visitproc visit, void *a
 	return 0;
 }
 
-static PyObject *get_dmabuf_fd(struct pier_py_dmabuf *self, PyObject *unused)
+static PyObject *get_dmabuf_fd(struct pier_py_dmabuf *self, PyObject *Py_UNUSED(unused))
 {
 	int fd;
 
-	(void)unused;
 	if (!pier_py_use_begin(&self->use, DMABUF_NAME))
 		return NULL;
 	fd = self->dmabuf.fd;

@@ -166,11 +166,10 @@ static PyObject *close_locked(struct pier_py_channel *self)
 	Py_RETURN_NONE;
 }
 
-static PyObject *close_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *close_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
 	PyObject *result;
 
-	(void)unused;
 	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
 		return NULL;
 	result = close_locked(self);
@@ -252,14 +251,13 @@ static PyObject *handshake(struct pier_py_channel *self, PyObject *arguments,
 /* A call that stops what is outstanding, and so ends waits. */
 static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_channel *))
 {
-	PyThreadState *state;
 	int error;
 
 	if (!pier_py_channel_take(self))
 		return NULL;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	error = call(self->channel);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (!error && call == pier_channel_reset)
 		self->connected = false;
 	if (error)
@@ -269,23 +267,20 @@ static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_chan
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *cancel_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *cancel_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return stop(self, pier_channel_cancel);
 }
 
-static PyObject *reset_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *reset_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return stop(self, pier_channel_reset);
 }
 
-static PyObject *poll_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *poll_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
 	int count;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	count = pier_channel_poll(self->channel);
@@ -293,11 +288,10 @@ static PyObject *poll_channel(struct pier_py_channel *self, PyObject *unused)
 	return count < 0 ? pier_py_fail(count) : Py_NewRef(Py_None);
 }
 
-static PyObject *get_fd(struct pier_py_channel *self, PyObject *unused)
+static PyObject *get_fd(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
 	int fd;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	fd = pier_channel_fd(self->channel);
@@ -324,17 +318,15 @@ static PyObject *arm_for(struct pier_py_channel *self, PyObject *wake)
 	return PyBool_FromLong(count > 0);
 }
 
-static PyObject *arm_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *arm_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return arm_for(self, NULL);
 }
 
-static PyObject *next_poll(struct pier_py_channel *self, PyObject *unused)
+static PyObject *next_poll(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
 	int next_ms;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	next_ms = pier_channel_next_ms(self->channel);
@@ -398,13 +390,12 @@ static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
 	return pier_py_result(error);
 }
 
-static PyObject *get_endpoint(struct pier_py_channel *self, void *unused)
+static PyObject *get_endpoint(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	struct pier_endpoint endpoint;
 	int size;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	size = pier_channel_endpoint(self->channel, &endpoint);
@@ -416,11 +407,10 @@ static PyObject *get_endpoint(struct pier_py_channel *self, void *unused)
 	return PyBytes_FromStringAndSize((const char *)wire, size);
 }
 
-static PyObject *get_attributes(struct pier_py_channel *self, void *unused)
+static PyObject *get_attributes(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
 	struct pier_channel_attr attr;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	pier_channel_query(self->channel, &attr, sizeof(attr));
@@ -428,12 +418,11 @@ static PyObject *get_attributes(struct pier_py_channel *self, void *unused)
 	return pier_py_channel_attr_record(&attr);
 }
 
-static PyObject *get_failure(struct pier_py_channel *self, void *unused)
+static PyObject *get_failure(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
 	struct pier_channel_failure failure;
 	int error;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	error = pier_channel_error(self->channel, &failure, sizeof(failure));
@@ -441,11 +430,10 @@ static PyObject *get_failure(struct pier_py_channel *self, void *unused)
 	return error ? PyUnicode_FromString(failure.sentence) : Py_NewRef(Py_None);
 }
 
-static PyObject *get_connected(struct pier_py_channel *self, void *unused)
+static PyObject *get_connected(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
 	bool connected;
 
-	(void)unused;
 	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
 		return NULL;
 	connected = !self->queue->lock.closed && self->connected &&
@@ -454,17 +442,15 @@ static PyObject *get_connected(struct pier_py_channel *self, void *unused)
 	return PyBool_FromLong(connected);
 }
 
-static PyObject *get_closed(struct pier_py_channel *self, void *unused)
+static PyObject *get_closed(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return PyBool_FromLong(self->queue->lock.closed);
 }
 
-static PyObject *get_outstanding(struct pier_py_channel *self, void *unused)
+static PyObject *get_outstanding(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
 	uint32_t count;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	count = pier_channel_outstanding(self->channel);
@@ -472,15 +458,13 @@ static PyObject *get_outstanding(struct pier_py_channel *self, void *unused)
 	return PyLong_FromUnsignedLong(count);
 }
 
-static PyObject *get_timeout(struct pier_py_channel *self, void *unused)
+static PyObject *get_timeout(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return PyFloat_FromDouble(self->timeout_ms / 1e3);
 }
 
-static PyObject *get_owner(struct pier_py_channel *self, void *unused)
+static PyObject *get_owner(struct pier_py_channel *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return Py_NewRef(is_owner(self) ? (PyObject *)self : self->parent);
 }
 

@@ -44,9 +44,8 @@ static void delete_device(struct pier_py_device *self)
 	pier_py_delete(self);
 }
 
-static PyObject *close_device(struct pier_py_device *self, PyObject *unused)
+static PyObject *close_device(struct pier_py_device *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	if (pier_py_use_close(&self->use, NAME, destroy_device, self->device) < 0)
 		return NULL;
 	Py_RETURN_NONE;
@@ -78,12 +77,11 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 		port.gid_count);
 }
 
-static PyObject *get_attributes(struct pier_py_device *self, void *unused)
+static PyObject *get_attributes(struct pier_py_device *self, void *Py_UNUSED(unused))
 {
 	struct pier_device_attr attr;
 	int error;
 
-	(void)unused;
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
@@ -103,11 +101,10 @@ static PyObject *get_attributes(struct pier_py_device *self, void *unused)
 		attr.max_requested_key, attr.max_joined_ranges);
 }
 
-static PyObject *get_name(struct pier_py_device *self, void *unused)
+static PyObject *get_name(struct pier_py_device *self, void *Py_UNUSED(unused))
 {
 	PyObject *name;
 
-	(void)unused;
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	name = PyUnicode_DecodeFSDefault(pier_device_name(self->device));
@@ -261,9 +258,8 @@ static void delete_pd(struct pier_py_pd *self)
 	pier_py_delete(self);
 }
 
-static PyObject *close_pd(struct pier_py_pd *self, PyObject *unused)
+static PyObject *close_pd(struct pier_py_pd *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	if (pier_py_use_close(&self->use, PD_NAME, destroy_pd, self) < 0)
 		return NULL;
 	if (self->owns_device &&
@@ -273,9 +269,8 @@ static PyObject *close_pd(struct pier_py_pd *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *get_device_of_pd(struct pier_py_pd *self, void *unused)
+static PyObject *get_device_of_pd(struct pier_py_pd *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return Py_NewRef((PyObject *)self->device);
 }
 

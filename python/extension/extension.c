@@ -269,9 +269,8 @@ PyObject *pier_py_call(const char *module, const char *function, PyObject *argum
 	return result;
 }
 
-PyObject *pier_py_enter(PyObject *self, PyObject *unused)
+PyObject *pier_py_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return Py_NewRef(self);
 }
 
@@ -382,13 +381,12 @@ bool pier_py_range_make(unsigned long long offset, PyObject *length, uint64_t to
 
 	if (length && length != Py_None && !pier_py_uint64(length, &bytes))
 		return false;
-	if (offset > total || bytes > total - offset) {
-		pier_py_refuse(ERANGE,
-			       "%llu bytes at offset %llu are not inside the %s of "
-			       "%llu bytes",
-			       bytes, offset, name, (unsigned long long)total);
-		return false;
-	}
+	if (offset > total || bytes > total - offset)
+		return pier_py_refuse(
+			ERANGE,
+			"%llu bytes at offset %llu are not inside the %s of "
+			"%llu bytes",
+			bytes, offset, name, (unsigned long long)total);
 	*ret_range = (struct pier_py_range){ offset, bytes };
 	return true;
 }
@@ -419,24 +417,20 @@ bool pier_py_range_slice(PyObject *slice, uint64_t total, const char *name,
 	Py_ssize_t start, stop, step;
 	uint64_t from, to;
 
-	if (!PySlice_Check(slice)) {
-		pier_py_wrong_type(slice, "a %s is indexed by slices", name);
-		return false;
-	}
+	if (!PySlice_Check(slice))
+		return pier_py_wrong_type(slice, "a %s is indexed by slices", name);
 	if (PySlice_Unpack(slice, &start, &stop, &step) < 0)
 		return false;
-	if (step != 1) {
-		PyErr_Format(PyExc_ValueError,
-			     "the step of a slice of a %s is %zd, not 1", name, step);
-		return false;
-	}
+	if (step != 1)
+		return PyErr_Format(PyExc_ValueError,
+				    "the step of a slice of a %s is %zd, not 1", name,
+				    step);
 	to = total;
 	if (!find_bound(start, total, &from) ||
-	    (!lacks_end(slice, stop) && !find_bound(stop, total, &to)) || from > to) {
-		pier_py_refuse(ERANGE, "the slice %R is not inside the %s of %llu bytes",
-			       slice, name, (unsigned long long)total);
-		return false;
-	}
+	    (!lacks_end(slice, stop) && !find_bound(stop, total, &to)) || from > to)
+		return pier_py_refuse(ERANGE,
+				      "the slice %R is not inside the %s of %llu bytes",
+				      slice, name, (unsigned long long)total);
 	*ret_range = (struct pier_py_range){ from, to - from };
 	return true;
 }

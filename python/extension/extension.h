@@ -69,7 +69,7 @@ void *pier_py_fail(int error);
  * error   positive
  * format  as for PyUnicode_FromFormat()
  *
- * Returns NULL.
+ * Returns NULL, which is also false.
  */
 void *pier_py_refuse(int error, const char *format, ...);
 

@@ -41,15 +41,14 @@ static int find_algorithm(PyObject *name, enum pier_barrier_algorithm *ret_algor
 static int create_group(struct group *self, struct pier_py_pd *pd,
 			const struct pier_group_attr *attr)
 {
-	PyThreadState *state;
 	int error;
 
 	self->pd = Py_NewRef((PyObject *)pd);
 	if (pier_py_queue_init(&self->queue, NAME) < 0)
 		return -1;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	error = pier_group_create(pd->pd, self->rank, self->size, attr, &self->group);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (!error)
 		return 0;
 	pier_py_fail(error);
@@ -132,11 +131,10 @@ static PyObject *close_locked(struct group *self)
 	Py_RETURN_NONE;
 }
 
-static PyObject *close_group(struct group *self, PyObject *unused)
+static PyObject *close_group(struct group *self, PyObject *Py_UNUSED(unused))
 {
 	PyObject *result;
 
-	(void)unused;
 	if (!pier_py_lock_take_any(&self->queue.lock, NAME, -1))
 		return NULL;
 	result = self->queue.lock.closed ? Py_NewRef(Py_None) : close_locked(self);
@@ -148,13 +146,12 @@ static PyObject *close_group(struct group *self, PyObject *unused)
 	return result;
 }
 
-static PyObject *endpoints(struct group *self, PyObject *unused)
+static PyObject *endpoints(struct group *self, PyObject *Py_UNUSED(unused))
 {
 	size_t size = (size_t)self->size * PIER_GROUP_BLOB_SIZE;
 	PyObject *blobs = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
 	int error;
 
-	(void)unused;
 	if (!blobs || !pier_py_queue_take(&self->queue, -1)) {
 		Py_XDECREF(blobs);
 		return NULL;
@@ -500,11 +497,10 @@ static PyObject *get_channel(struct group *self, PyObject *argument)
 	return result;
 }
 
-static PyObject *get_failed_rank(struct group *self, void *unused)
+static PyObject *get_failed_rank(struct group *self, void *Py_UNUSED(unused))
 {
 	int rank;
 
-	(void)unused;
 	if (!pier_py_queue_take(&self->queue, -1))
 		return NULL;
 	rank = pier_group_failed_rank(self->group);

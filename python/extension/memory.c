@@ -58,11 +58,10 @@ static bool buffer_is_dense(const Py_buffer *buffer, uint64_t *ret_span)
 	struct array_layout layout = { buffer->ndim, NULL, NULL };
 	int64_t shape[PyBUF_MAX_NDIM], strides[PyBUF_MAX_NDIM];
 
-	if (buffer->suboffsets) {
-		pier_py_refuse(EINVAL,
-			       "the buffer has suboffsets: its memory is in many places");
-		return false;
-	}
+	if (buffer->suboffsets)
+		return pier_py_refuse(
+			EINVAL,
+			"the buffer has suboffsets: its memory is in many places");
 	for (int i = 0; buffer->shape && i < buffer->ndim; i++) {
 		shape[i] = buffer->shape[i];
 		strides[i] = buffer->strides ? buffer->strides[i] : 0;
@@ -149,8 +148,8 @@ static bool read_item_size(PyObject *interface, uint64_t *ret_size)
 	*ret_size = strtoul(text, NULL, 10);
 	if (*ret_size)
 		return true;
-	pier_py_refuse(EINVAL, "the typestr %.80R of the array has no size", typestr);
-	return false;
+	return pier_py_refuse(EINVAL, "the typestr %.80R of the array has no size",
+			      typestr);
 }
 
 static bool read_numbers(PyObject *sequence, int count, int64_t *ret_numbers)
@@ -179,11 +178,10 @@ static bool read_span(PyObject *interface, uint64_t *ret_span)
 
 	if (count < 0 || !read_item_size(interface, &item))
 		return false;
-	if (count > PyBUF_MAX_NDIM) {
-		pier_py_refuse(EINVAL, "the array has %zd dimensions, more than %d",
-			       count, PyBUF_MAX_NDIM);
-		return false;
-	}
+	if (count > PyBUF_MAX_NDIM)
+		return pier_py_refuse(EINVAL,
+				      "the array has %zd dimensions, more than %d", count,
+				      PyBUF_MAX_NDIM);
 	layout.dimensions = (int)count;
 	if (!read_numbers(shape, layout.dimensions, sizes))
 		return false;
@@ -203,10 +201,8 @@ static bool read_data(PyObject *interface, struct pier_py_memory *memory)
 
 	if (!data)
 		return false;
-	if (!PyTuple_Check(data)) {
-		pier_py_wrong_type(data, "\"data\" of the array must be a tuple");
-		return false;
-	}
+	if (!PyTuple_Check(data))
+		return pier_py_wrong_type(data, "\"data\" of the array must be a tuple");
 	if (!PyArg_ParseTuple(data, "O&p:data", pier_py_uint64, &address, &readonly))
 		return false;
 	memory->address = (void *)(uintptr_t)address;

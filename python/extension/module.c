@@ -13,15 +13,13 @@ static bool append_item(PyObject *list, PyObject *item)
 	return error == 0;
 }
 
-static PyObject *list_devices(PyObject *module, PyObject *unused)
+static PyObject *list_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	struct pier_device_info *list;
 	PyObject *result;
 	uint32_t count;
 	int error;
 
-	(void)module;
-	(void)unused;
 	Py_BEGIN_ALLOW_THREADS
 	error = pier_device_list(&list, &count, sizeof(*list));
 	Py_END_ALLOW_THREADS
@@ -37,15 +35,13 @@ static PyObject *list_devices(PyObject *module, PyObject *unused)
 	return result;
 }
 
-static PyObject *list_backends(PyObject *module, PyObject *unused)
+static PyObject *list_backends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	struct pier_backend_info *list;
 	PyObject *result;
 	uint32_t count;
 	int error;
 
-	(void)module;
-	(void)unused;
 	Py_BEGIN_ALLOW_THREADS
 	error = pier_backend_list(&list, &count, sizeof(*list));
 	Py_END_ALLOW_THREADS
@@ -68,13 +64,13 @@ static PyObject *list_backends(PyObject *module, PyObject *unused)
 	return result;
 }
 
-static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywords)
+static PyObject *warm_up(PyObject *Py_UNUSED(module), PyObject *arguments,
+			 PyObject *keywords)
 {
 	static char *names[] = { "memory", NULL };
 	PyObject *memory, *name = NULL;
 	int error;
 
-	(void)module;
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:warm_up", names,
 					 &memory) ||
 	    !pier_py_memory_name(memory, &name))
@@ -86,12 +82,10 @@ static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywor
 	return pier_py_result(error);
 }
 
-static PyObject *count_objects(PyObject *module, PyObject *unused)
+static PyObject *count_objects(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	PyObject *counts = PyDict_New();
 
-	(void)module;
-	(void)unused;
 	for (int kind = 0; counts && kind < PIER_OBJECT_KINDS; kind++) {
 		size_t count = pier_object_count((enum pier_object_kind)kind);
 		const char *name = pier_object_kind_name((enum pier_object_kind)kind);

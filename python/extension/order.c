@@ -76,7 +76,7 @@ static bool positions_fit(uint64_t count, uint64_t start, uint64_t step, uint64_
 			   !__builtin_add_overflow(last, start, &last) && last < count);
 }
 
-static PyObject *permute(PyObject *module, PyObject *arguments)
+static PyObject *permute(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
 	unsigned long long count, seed, epoch, start, step;
 	struct permutation permutation;
@@ -84,7 +84,6 @@ static PyObject *permute(PyObject *module, PyObject *arguments)
 	uint64_t *samples, length;
 	bool fits;
 
-	(void)module;
 	if (!PyArg_ParseTuple(arguments, "w*KKKKK:_permute", &out, &count, &seed, &epoch,
 			      &start, &step))
 		return NULL;
@@ -174,13 +173,12 @@ static PyObject *plan_bytes(const Py_buffer *samples, const Py_buffer *table,
 	return rows;
 }
 
-static PyObject *plan_reads(PyObject *module, PyObject *arguments)
+static PyObject *plan_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
 	Py_buffer samples, table;
 	unsigned long long align;
 	PyObject *rows;
 
-	(void)module;
 	if (!PyArg_ParseTuple(arguments, "y*y*K:_plan_reads", &samples, &table, &align))
 		return NULL;
 	rows = plan_bytes(&samples, &table, align);

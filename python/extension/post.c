@@ -305,10 +305,8 @@ static bool add_pair(struct request *request, uint32_t number, PyObject *object)
 	struct pier_py_remote *remote;
 	PyObject *first, *second;
 
-	if (!PyTuple_Check(object)) {
-		pier_py_wrong_type(object, "a pair is a tuple (local, remote)");
-		return false;
-	}
+	if (!PyTuple_Check(object))
+		return pier_py_wrong_type(object, "a pair is a tuple (local, remote)");
 	if (!PyArg_ParseTuple(object, "OO:pair", &first, &second))
 		return false;
 	remote = pier_py_remote_check(second);
@@ -440,8 +438,7 @@ static PyMethodDef post_methods[] = {
 	{ NULL },
 };
 
-int pier_py_add_post(PyObject *module)
+int pier_py_add_post(PyObject *Py_UNUSED(module))
 {
-	(void)module;
 	return pier_py_add_methods(pier_py_channel_type, post_methods);
 }

@@ -181,14 +181,13 @@ static void sleep_on_fd(const struct queue_wait *wait)
 	struct pollfd fd = { .fd = pier_channel_fd(wait->channel), .events = POLLIN };
 	int next_ms = pier_channel_next_ms(wait->channel);
 	int timeout_ms = slice_ms(wait);
-	PyThreadState *state;
 
 	if (next_ms >= 0 && next_ms < timeout_ms)
 		timeout_ms = next_ms;
 	pier_py_queue_release(wait->queue);
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	poll(&fd, 1, timeout_ms);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 }
 
 /* Wait for the thread that sleeps. The lock is free meanwhile. */
@@ -198,16 +197,15 @@ static void sleep_behind(const struct queue_wait *wait)
 	int64_t end = pier_py_now_us() + slice_ms(wait) * INT64_C(1000);
 	struct timespec until = { end / 1000000, end % 1000000 * 1000 };
 	uint64_t turn = queue->turn;
-	PyThreadState *state;
 	int error = 0;
 
 	pier_py_queue_release(queue);
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	pthread_mutex_lock(&queue->mutex);
 	while (queue->turn == turn && !error)
 		error = pthread_cond_timedwait(&queue->woken, &queue->mutex, &until);
 	pthread_mutex_unlock(&queue->mutex);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 }
 
 /* Returns as the check does, or -EINTR with an exception. */

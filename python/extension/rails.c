@@ -59,13 +59,6 @@ static struct pier_py_channel *channel_of(const struct pier_py_rails *rails, uin
 	return (struct pier_py_channel *)PyList_GetItem(rails->channels, (Py_ssize_t)i);
 }
 
-static void collect_queues(struct pier_py_rails *rails)
-{
-	for (uint32_t i = 0; i < rails->count; i++)
-		rails->queues[i] = channel_of(rails, i)->queue;
-	rails->queue_count = pier_py_queues_sort(rails->queues, rails->count);
-}
-
 static int allocate_rails(struct pier_py_rails *rails, size_t count)
 {
 	rails->list = calloc(count + 1, sizeof(*rails->list));
@@ -95,8 +88,11 @@ int pier_py_rails_make(PyObject *object, struct pier_py_rails *ret_rails)
 		result = allocate_rails(ret_rails, (size_t)count);
 	for (Py_ssize_t i = 0; i < count && result == 0; i++)
 		result = add_rail(ret_rails, PyTuple_GetItem(tuple, i));
+	for (uint32_t i = 0; result == 0 && i < ret_rails->count; i++)
+		ret_rails->queues[i] = channel_of(ret_rails, i)->queue;
 	if (result == 0)
-		collect_queues(ret_rails);
+		ret_rails->queue_count = pier_py_queues_sort(ret_rails->queues,
+							     ret_rails->count);
 	Py_XDECREF(tuple);
 	return result;
 }

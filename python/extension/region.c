@@ -148,11 +148,10 @@ static int destroy_mr(void *object)
 	return 0;
 }
 
-static PyObject *close_region(struct pier_py_region *self, PyObject *unused)
+static PyObject *close_region(struct pier_py_region *self, PyObject *Py_UNUSED(unused))
 {
 	int closed = pier_py_use_close(&self->use, NAME, destroy_mr, self);
 
-	(void)unused;
 	if (closed < 0)
 		return NULL;
 	/* Otherwise another thread may still be closing it. */
@@ -297,9 +296,8 @@ static PyObject *get_property(struct pier_py_region *self, void *property)
 	return value;
 }
 
-static PyObject *get_pd(struct pier_py_region *self, void *unused)
+static PyObject *get_pd(struct pier_py_region *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return Py_NewRef((PyObject *)self->pd);
 }
 
@@ -474,10 +472,9 @@ static bool check_access(const struct registration *registration, int access)
 {
 	if (!registration->readonly || !(access & WRITES))
 		return true;
-	pier_py_refuse(EACCES,
-		       "the memory is read-only: register it with access=REMOTE_READ or "
-		       "LOCAL_READ");
-	return false;
+	return pier_py_refuse(
+		EACCES, "the memory is read-only: register it with access=REMOTE_READ or "
+			"LOCAL_READ");
 }
 
 /* The window is that of the request, in a region that can enclose it. */

@@ -63,14 +63,14 @@ static bool read_part(PyObject *object, struct pier_remote *ret_part)
 	return valid;
 }
 
-static PyObject *new_remote(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+static PyObject *new_remote(PyTypeObject *Py_UNUSED(type), PyObject *arguments,
+			    PyObject *keywords)
 {
 	static char *names[] = { "parts", NULL };
 	struct pier_remote parts[PIER_MR_PARTS_MAX];
 	PyObject *sequence, *tuple, *result = NULL;
 	Py_ssize_t count, i = 0;
 
-	(void)type;
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:Remote", names,
 					 &sequence))
 		return NULL;
@@ -105,12 +105,11 @@ static PyObject *unpack_wire(const void *wire, size_t size)
 	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
 }
 
-static PyObject *from_bytes(PyObject *type, PyObject *wire)
+static PyObject *from_bytes(PyObject *Py_UNUSED(type), PyObject *wire)
 {
 	PyObject *result;
 	Py_buffer bytes;
 
-	(void)type;
 	if (PyObject_GetBuffer(wire, &bytes, PyBUF_SIMPLE) < 0)
 		return NULL;
 	result = unpack_wire(bytes.buf, (size_t)bytes.len);
@@ -118,14 +117,13 @@ static PyObject *from_bytes(PyObject *type, PyObject *wire)
 	return result;
 }
 
-static PyObject *from_text(PyObject *type, PyObject *argument)
+static PyObject *from_text(PyObject *Py_UNUSED(type), PyObject *argument)
 {
 	struct pier_remote parts[PIER_MR_PARTS_MAX];
 	const char *text = PyUnicode_AsUTF8AndSize(argument, NULL);
 	uint32_t count = 1;
 	int error;
 
-	(void)type;
 	if (!text)
 		return NULL;
 	if (strstr(text, "pier-remote:"))
@@ -135,14 +133,13 @@ static PyObject *from_text(PyObject *type, PyObject *argument)
 	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
 }
 
-static PyObject *to_bytes(struct pier_py_remote *self, PyObject *unused)
+static PyObject *to_bytes(struct pier_py_remote *self, PyObject *Py_UNUSED(unused))
 {
 	uint32_t count = pier_py_remote_count(self);
 	size_t size = PIER_REMOTE_VEC_WIRE_SIZE((size_t)count);
 	PyObject *wire = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
 	int written;
 
-	(void)unused;
 	if (!wire)
 		return NULL;
 	written = pier_remote_vec_pack(self->parts, count, PyBytes_AsString(wire), size);
@@ -161,12 +158,11 @@ static PyObject *to_text(struct pier_py_remote *self)
 	return error < 0 ? pier_py_fail(error) : PyUnicode_FromString(text);
 }
 
-static PyObject *get_parts(struct pier_py_remote *self, void *unused)
+static PyObject *get_parts(struct pier_py_remote *self, void *Py_UNUSED(unused))
 {
 	uint32_t count = pier_py_remote_count(self);
 	PyObject *tuple = PyTuple_New(count);
 
-	(void)unused;
 	for (uint32_t i = 0; tuple && i < count; i++) {
 		const struct pier_remote *part = &self->parts[i];
 		PyObject *item = Py_BuildValue("(KKI)", (unsigned long long)part->addr,
@@ -179,9 +175,8 @@ static PyObject *get_parts(struct pier_py_remote *self, void *unused)
 	return tuple;
 }
 
-static PyObject *reduce_remote(struct pier_py_remote *self, PyObject *unused)
+static PyObject *reduce_remote(struct pier_py_remote *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return Py_BuildValue("O(N)", (PyObject *)pier_py_remote_type,
 			     get_parts(self, NULL));
 }

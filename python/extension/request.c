@@ -89,11 +89,6 @@ static int add_part(struct pier_py_local *local, PyObject *object, bool scatter)
 	return add_elements(local, region->mr, range, scatter);
 }
 
-static bool is_sequence(PyObject *object)
-{
-	return PyTuple_Check(object) || PyList_Check(object);
-}
-
 void pier_py_local_init(struct pier_py_local *local)
 {
 	*local = (struct pier_py_local){ .capacity = PIER_PY_FEW_ELEMENTS };
@@ -106,7 +101,7 @@ int pier_py_local_add(struct pier_py_local *local, PyObject *object, bool scatte
 
 	if (object == Py_None)
 		return 0;
-	if (!is_sequence(object))
+	if (!PyTuple_Check(object) && !PyList_Check(object))
 		return add_part(local, object, scatter);
 	count = PySequence_Size(object);
 	for (Py_ssize_t i = 0; i < count; i++) {

@@ -127,12 +127,10 @@ static bool make_buffer(struct pier_py_ring *self, PyObject *memory)
 		return true;
 	}
 	if (__builtin_mul_overflow(self->attr.slot_size, (uint64_t)self->attr.slots,
-				   &length)) {
-		pier_py_refuse(ERANGE, "%u slots of %llu bytes exceed 64 bits",
-			       self->attr.slots,
-			       (unsigned long long)self->attr.slot_size);
-		return false;
-	}
+				   &length))
+		return pier_py_refuse(ERANGE, "%u slots of %llu bytes exceed 64 bits",
+				      self->attr.slots,
+				      (unsigned long long)self->attr.slot_size);
 	self->buffer = (struct pier_py_buffer *)PyObject_CallFunction(
 		(PyObject *)pier_py_buffer_type, "OK", memory,
 		(unsigned long long)length);
@@ -272,11 +270,10 @@ static int end_ring(struct pier_py_ring *self)
 	return error ? -1 : 0;
 }
 
-static PyObject *close_ring(struct pier_py_ring *self, PyObject *unused)
+static PyObject *close_ring(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
 	int error = 0;
 
-	(void)unused;
 	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
 		return NULL;
 	if (self->ring)
@@ -313,9 +310,8 @@ static void delete_ring(struct pier_py_ring *self)
 	pier_py_delete(self);
 }
 
-static PyObject *wake(struct pier_py_ring *self, PyObject *unused)
+static PyObject *wake(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	/* A closed ring has no wait. */
 	if (!pier_py_use_try(&self->use))
 		Py_RETURN_NONE;
@@ -334,11 +330,10 @@ static bool query_ring(struct pier_py_ring *self, struct pier_ring_status *ret_s
 	return true;
 }
 
-static PyObject *get_status(struct pier_py_ring *self, void *unused)
+static PyObject *get_status(struct pier_py_ring *self, void *Py_UNUSED(unused))
 {
 	struct pier_ring_status status;
 
-	(void)unused;
 	if (!query_ring(self, &status))
 		return NULL;
 	return pier_py_record(
@@ -347,19 +342,17 @@ static PyObject *get_status(struct pier_py_ring *self, void *unused)
 		(unsigned long long)status.reads, (unsigned long long)status.bytes);
 }
 
-static PyObject *get_free(struct pier_py_ring *self, void *unused)
+static PyObject *get_free(struct pier_py_ring *self, void *Py_UNUSED(unused))
 {
 	struct pier_ring_status status;
 
-	(void)unused;
 	return query_ring(self, &status) ? PyLong_FromUnsignedLong(status.free) : NULL;
 }
 
-static PyObject *get_buffer(struct pier_py_ring *self, void *unused)
+static PyObject *get_buffer(struct pier_py_ring *self, void *Py_UNUSED(unused))
 {
 	PyObject *buffer;
 
-	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
 	buffer = Py_NewRef((PyObject *)self->buffer);
@@ -378,11 +371,10 @@ static PyObject *get_mappable(struct pier_py_ring *self, void *unused)
 	return mappable;
 }
 
-static PyObject *get_fd(struct pier_py_ring *self, PyObject *unused)
+static PyObject *get_fd(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
 	int fd;
 
-	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
 	fd = pier_ring_fd(self->ring);

@@ -27,10 +27,8 @@ static bool read_pair(struct pier_py_sources *self, PyObject *pair)
 	struct pier_py_channel *channel;
 	struct pier_py_remote *remote;
 
-	if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-		pier_py_wrong_type(pair, "a source is a tuple (Channel, Remote)");
-		return false;
-	}
+	if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2)
+		return pier_py_wrong_type(pair, "a source is a tuple (Channel, Remote)");
 	channel = pier_py_channel_check(PyTuple_GetItem(pair, 0));
 	remote = channel ? pier_py_remote_check(PyTuple_GetItem(pair, 1)) : NULL;
 	if (!remote)
@@ -50,10 +48,8 @@ static bool read_pairs(struct pier_py_sources *self)
 
 	self->list = calloc((size_t)count + 1, sizeof(*self->list));
 	self->channels = calloc((size_t)count + 1, sizeof(struct pier_py_channel *));
-	if (!self->list || !self->channels || count > UINT32_MAX) {
-		PyErr_NoMemory();
-		return false;
-	}
+	if (!self->list || !self->channels || count > UINT32_MAX)
+		return PyErr_NoMemory();
 	for (Py_ssize_t i = 0; i < count; i++) {
 		if (!read_pair(self, PyTuple_GetItem(self->pairs, i)))
 			return false;
@@ -61,11 +57,10 @@ static bool read_pairs(struct pier_py_sources *self)
 	return true;
 }
 
-static PyObject *make_sources(PyObject *ring, PyObject *pairs)
+static PyObject *make_sources(PyObject *Py_UNUSED(ring), PyObject *pairs)
 {
 	struct pier_py_sources *self = pier_py_new(sources_type);
 
-	(void)ring;
 	if (!self)
 		return NULL;
 	self->pairs = PySequence_Tuple(pairs);
@@ -228,10 +223,8 @@ static bool reserve_reads(struct pier_py_ring *self, size_t count)
 		return true;
 	reads = count > UINT32_MAX ? NULL
 				   : realloc(self->reads, count * sizeof(*self->reads));
-	if (!reads) {
-		PyErr_NoMemory();
-		return false;
-	}
+	if (!reads)
+		return PyErr_NoMemory();
 	self->reads = reads;
 	self->read_room = (uint32_t)count;
 	return true;
@@ -244,27 +237,25 @@ static bool read_reads(struct pier_py_ring *self, const Py_buffer *view,
 	size_t size = WORDS * sizeof(uint64_t), count = (size_t)view->len / size;
 	const char *bytes = view->buf;
 
-	if ((size_t)view->len % size) {
-		pier_py_refuse(EINVAL,
-			       "reads of %zd bytes: each has %zu, four numbers of 64 "
-			       "bits",
-			       view->len, size);
-		return false;
-	}
+	if ((size_t)view->len % size)
+		return pier_py_refuse(
+			EINVAL,
+			"reads of %zd bytes: each has %zu, four numbers of 64 "
+			"bits",
+			view->len, size);
 	if (!reserve_reads(self, count))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		uint64_t words[WORDS];
 
 		memcpy(words, bytes + i * size, size);
-		if (words[2] > UINT32_MAX || words[3] > UINT32_MAX) {
-			pier_py_refuse(ERANGE,
-				       "read %zu: length %llu and source %llu: each has "
-				       "32 bits",
-				       i, (unsigned long long)words[2],
-				       (unsigned long long)words[3]);
-			return false;
-		}
+		if (words[2] > UINT32_MAX || words[3] > UINT32_MAX)
+			return pier_py_refuse(
+				ERANGE,
+				"read %zu: length %llu and source %llu: each has "
+				"32 bits",
+				i, (unsigned long long)words[2],
+				(unsigned long long)words[3]);
 		self->reads[i] = (struct pier_ring_read){
 			.offset = words[0],
 			.remote_offset = words[1],
@@ -280,16 +271,15 @@ static bool read_reads(struct pier_py_ring *self, const Py_buffer *view,
 static int begin_locked(struct pier_py_ring *self, struct pier_py_sources *sources,
 			const Py_buffer *view, uint32_t *ret_number)
 {
-	PyThreadState *state;
 	uint32_t count = 0;
 	int error;
 
 	if (!read_reads(self, view, &count))
 		return -1;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	error = pier_ring_fill(self->ring, sources->list, sources->count, self->reads,
 			       count, ret_number);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (error)
 		pier_py_fail(error);
 	return error ? -1 : 0;
@@ -322,7 +312,6 @@ static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject 
 {
 	static char *names[] = { "number", "sources", NULL };
 	struct pier_py_sources *sources;
-	PyThreadState *state;
 	PyObject *second;
 	uint32_t number;
 	int error;
@@ -333,9 +322,9 @@ static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject 
 	sources = check_sources(second);
 	if (!sources || !pier_py_ring_take(self, sources))
 		return NULL;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	error = pier_ring_retry(self->ring, number, sources->list, sources->count);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (error && error != -EALREADY)
 		pier_py_fail(error);
 	pier_py_ring_leave(self, sources, false);
@@ -347,30 +336,27 @@ static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject 
 static PyObject *cancel(struct pier_py_ring *self, PyObject *argument)
 {
 	struct pier_py_sources *sources = check_sources(argument);
-	PyThreadState *state;
 
 	if (!sources || !pier_py_ring_take(self, sources))
 		return NULL;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	for (uint32_t i = 0; i < sources->channel_count; i++)
 		pier_channel_cancel(sources->channels[i]->channel);
 	pier_ring_progress(self->ring);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	pier_py_ring_leave(self, sources, true);
 	Py_RETURN_NONE;
 }
 
-static PyObject *progress(struct pier_py_ring *self, PyObject *unused)
+static PyObject *progress(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
-	PyThreadState *state;
 	int result;
 
-	(void)unused;
 	if (!pier_py_ring_take(self, NULL))
 		return NULL;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	result = pier_ring_progress(self->ring);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (result < 0)
 		pier_py_fail(result);
 	pier_py_ring_leave(self, NULL, false);
@@ -457,11 +443,10 @@ static PyObject *wait(struct pier_py_ring *self, PyObject *arguments, PyObject *
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
-static PyObject *give_up(struct pier_py_ring *self, PyObject *unused)
+static PyObject *give_up(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
 	int error;
 
-	(void)unused;
 	if (!pier_py_ring_take(self, NULL))
 		return NULL;
 	error = self->failed.error ? pier_ring_release(self->ring, &self->failed)

@@ -141,13 +141,12 @@ static Py_ssize_t append_files(PyObject *files, const Py_buffer *archive,
 	return offset;
 }
 
-static PyObject *tar_files(PyObject *module, PyObject *arguments)
+static PyObject *tar_files(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
 	PyObject *files = PyList_New(0);
 	Py_ssize_t offset, end = -1;
 	Py_buffer archive;
 
-	(void)module;
 	if (files && PyArg_ParseTuple(arguments, "y*n:_tar_files", &archive, &offset)) {
 		if (offset < 0 || offset > archive.len)
 			PyErr_SetString(PyExc_ValueError, "the archive ends before");
@@ -161,13 +160,12 @@ static PyObject *tar_files(PyObject *module, PyObject *arguments)
 	return NULL;
 }
 
-static PyObject *tar_header(PyObject *module, PyObject *arguments)
+static PyObject *tar_header(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
 	PyObject *result = NULL;
 	Py_buffer archive;
 	Py_ssize_t offset;
 
-	(void)module;
 	if (!PyArg_ParseTuple(arguments, "y*n:_tar_header", &archive, &offset))
 		return NULL;
 	if (offset < 0 || offset > archive.len || archive.len - offset < BLOCK)

@@ -143,10 +143,9 @@ static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout
 			return false;
 		wait = end - pier_py_now_us();
 	} while (status == PY_LOCK_INTR && wait > 0);
-	pier_py_refuse(ETIMEDOUT,
-		       "another thread has used the %s for %d ms: raise the timeout",
-		       name, timeout_ms < 0 ? DEFAULT_WAIT_MS : timeout_ms);
-	return false;
+	return pier_py_refuse(
+		ETIMEDOUT, "another thread has used the %s for %d ms: raise the timeout",
+		name, timeout_ms < 0 ? DEFAULT_WAIT_MS : timeout_ms);
 }
 
 static void note_owner(struct pier_py_lock *lock)
@@ -292,12 +291,10 @@ void pier_py_drop(PyObject *object)
 }
 
 /* atexit calls it before the interpreter takes the GIL from other threads for good. */
-static PyObject *end_drops(PyObject *module, PyObject *unused)
+static PyObject *end_drops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
 
-	(void)module;
-	(void)unused;
 	atomic_store(&ending_thread, PyThread_get_thread_ident());
 	Py_BEGIN_ALLOW_THREADS
 	for (int i = 0; atomic_load(&drops) > 0 && i < PATIENCE_MS; i++)
@@ -322,11 +319,10 @@ static int watch_ending(void)
 	return result ? 0 : -1;
 }
 
-int pier_py_add_threads(PyObject *module)
+int pier_py_add_threads(PyObject *Py_UNUSED(module))
 {
 	int error = pthread_atfork(NULL, NULL, count_fork);
 
-	(void)module;
 	if (!error)
 		return watch_ending();
 	pier_py_refuse(error, "pthread_atfork() failed");

@@ -159,14 +159,13 @@ static int drive_slice(struct transfer *self, int timeout_ms)
 {
 	struct pier_py_rails *rails = &self->rails;
 	bool in_use = rails->in_use;
-	PyThreadState *state;
 	int result;
 
 	if (in_use && !pier_py_rails_take(rails))
 		return -1;
-	state = PyEval_SaveThread();
+	Py_BEGIN_ALLOW_THREADS
 	result = pier_transfer_wait(self->transfer, timeout_ms);
-	PyEval_RestoreThread(state);
+	Py_END_ALLOW_THREADS
 	if (result == -ETIMEDOUT)
 		result = 0;
 	else if (result < 0)
@@ -321,11 +320,10 @@ static PyObject *resume_transfer(struct transfer *self, PyObject *object)
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *advance(struct transfer *self, PyObject *unused)
+static PyObject *advance(struct transfer *self, PyObject *Py_UNUSED(unused))
 {
 	int result = drive_and_report(self, 0);
 
-	(void)unused;
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
@@ -352,11 +350,10 @@ static PyObject *wait_for_transfer(struct transfer *self, PyObject *arguments,
 	Py_RETURN_NONE;
 }
 
-static PyObject *cancel(struct transfer *self, PyObject *unused)
+static PyObject *cancel(struct transfer *self, PyObject *Py_UNUSED(unused))
 {
 	int error;
 
-	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
 	error = pier_transfer_cancel(self->transfer);
@@ -364,12 +361,11 @@ static PyObject *cancel(struct transfer *self, PyObject *unused)
 	return error == -EALREADY ? Py_NewRef(Py_None) : pier_py_result(error);
 }
 
-static PyObject *pack(struct transfer *self, PyObject *unused)
+static PyObject *pack(struct transfer *self, PyObject *Py_UNUSED(unused))
 {
 	PyObject *state = NULL;
 	int size;
 
-	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
 	size = pier_transfer_pack(self->transfer, NULL, 0);
@@ -386,11 +382,10 @@ static PyObject *pack(struct transfer *self, PyObject *unused)
 	return state;
 }
 
-static PyObject *get_status(struct transfer *self, void *unused)
+static PyObject *get_status(struct transfer *self, void *Py_UNUSED(unused))
 {
 	struct pier_transfer_status status;
 
-	(void)unused;
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
 		return NULL;
 	pier_transfer_query(self->transfer, &status, sizeof(status));
@@ -415,26 +410,23 @@ static PyObject *rail_status(struct transfer *self, PyObject *argument)
 			: pier_transfer_query_rail(self->transfer, (uint32_t)index,
 						   &status, sizeof(status));
 	pier_py_lock_release(&self->lock);
-	if (error) {
-		PyErr_Format(PyExc_IndexError, "the transfer has no rail %llu", index);
-		return NULL;
-	}
+	if (error)
+		return PyErr_Format(PyExc_IndexError, "the transfer has no rail %llu",
+				    index);
 	return pier_py_record("RailStatus", "(KIis)", (unsigned long long)status.done,
 			      status.in_flight, -status.error, status.sentence);
 }
 
-static PyObject *get_channels(struct transfer *self, void *unused)
+static PyObject *get_channels(struct transfer *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return self->rails.channels ? PyList_AsTuple(self->rails.channels)
 				    : PyTuple_New(0);
 }
 
-static PyObject *close_transfer(struct transfer *self, PyObject *unused)
+static PyObject *close_transfer(struct transfer *self, PyObject *Py_UNUSED(unused))
 {
 	int error;
 
-	(void)unused;
 	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
 		return NULL;
 	error = self->lock.closed ? 0 : end_transfer(self);

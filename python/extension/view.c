@@ -164,10 +164,9 @@ static bool measure_view(struct pier_py_view *self, uint64_t offset, uint64_t to
 	if (offset <= total && length <= total - offset)
 		return true;
 out_of_range:
-	pier_py_refuse(ERANGE, "a view of %s at offset %llu is not inside the %llu bytes",
-		       self->dtype->name, (unsigned long long)offset,
-		       (unsigned long long)total);
-	return false;
+	return pier_py_refuse(
+		ERANGE, "a view of %s at offset %llu is not inside the %llu bytes",
+		self->dtype->name, (unsigned long long)offset, (unsigned long long)total);
 }
 
 /* The dimension `unknown` gets the items that follow offset, divided by the others. */
@@ -181,14 +180,13 @@ static bool take_rest(struct pier_py_view *self, int unknown, uint64_t offset,
 		    __builtin_mul_overflow(size, (uint64_t)self->shape[i], &size))
 			size = 0;
 	}
-	if (offset > total || size == 0 || (total - offset) % size) {
-		pier_py_refuse(ERANGE,
-			       "the rest of %llu bytes at offset %llu is no whole number "
-			       "of rows of %llu bytes: give the whole shape",
-			       (unsigned long long)total, (unsigned long long)offset,
-			       (unsigned long long)size);
-		return false;
-	}
+	if (offset > total || size == 0 || (total - offset) % size)
+		return pier_py_refuse(
+			ERANGE,
+			"the rest of %llu bytes at offset %llu is no whole number "
+			"of rows of %llu bytes: give the whole shape",
+			(unsigned long long)total, (unsigned long long)offset,
+			(unsigned long long)size);
 	self->shape[unknown] = (Py_ssize_t)((total - offset) / size);
 	return true;
 }
@@ -205,13 +203,11 @@ static bool read_shape(struct pier_py_view *self, PyObject *shape, int *ret_unkn
 			return false;
 		if (self->shape[i] >= 0)
 			continue;
-		if (self->shape[i] < -1 || *ret_unknown >= 0) {
-			pier_py_refuse(EINVAL,
-				       "a dimension of the shape is %zd: it must "
-				       "be 0 or more, and one can be -1",
-				       self->shape[i]);
-			return false;
-		}
+		if (self->shape[i] < -1 || *ret_unknown >= 0)
+			return pier_py_refuse(EINVAL,
+					      "a dimension of the shape is %zd: it must "
+					      "be 0 or more, and one can be -1",
+					      self->shape[i]);
 		*ret_unknown = i;
 	}
 	return true;
@@ -235,11 +231,9 @@ static struct pier_py_view *make_view(const struct pier_py_window *window,
 	uint64_t total = window->range.length;
 	struct pier_py_view *self;
 
-	if (dimensions > PyBUF_MAX_NDIM) {
-		pier_py_refuse(EINVAL, "%zd dimensions are more than %d", dimensions,
-			       PyBUF_MAX_NDIM);
-		return NULL;
-	}
+	if (dimensions > PyBUF_MAX_NDIM)
+		return pier_py_refuse(EINVAL, "%zd dimensions are more than %d",
+				      dimensions, PyBUF_MAX_NDIM);
 	self = allocate_view(window, dtype, dimensions);
 	if (!self)
 		return NULL;
@@ -277,12 +271,6 @@ PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arg
 	return (PyObject *)view;
 }
 
-static struct pier_py_window window_of_buffer(struct pier_py_buffer *buffer)
-{
-	return (struct pier_py_window){ buffer,
-					{ 0, pier_buffer_length(buffer->buffer) } };
-}
-
 static PyObject *view_buffer(struct pier_py_buffer *buffer, PyObject *arguments,
 			     PyObject *keywords)
 {
@@ -291,21 +279,9 @@ static PyObject *view_buffer(struct pier_py_buffer *buffer, PyObject *arguments,
 
 	if (!pier_py_use_begin(&buffer->use, "buffer"))
 		return NULL;
-	window = window_of_buffer(buffer);
+	window = (struct pier_py_window){ buffer,
+					  { 0, pier_buffer_length(buffer->buffer) } };
 	view = pier_py_window_view(&window, arguments, keywords);
-	pier_py_use_end(&buffer->use);
-	return view;
-}
-
-struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
-{
-	struct pier_py_window window;
-	struct pier_py_view *view;
-
-	if (!pier_py_use_begin(&buffer->use, "buffer"))
-		return NULL;
-	window = window_of_buffer(buffer);
-	view = make_view(&window, NULL, dtype_uint8, 0);
 	pier_py_use_end(&buffer->use);
 	return view;
 }
@@ -326,10 +302,8 @@ static bool read_index(PyObject *item, Py_ssize_t size, Py_ssize_t *ret_start,
 			       step);
 		return false;
 	}
-	if (!PyIndex_Check(item)) {
-		pier_py_wrong_type(item, "a view is indexed by int and slice");
-		return false;
-	}
+	if (!PyIndex_Check(item))
+		return pier_py_wrong_type(item, "a view is indexed by int and slice");
 	given = PyNumber_AsSsize_t(item, PyExc_IndexError);
 	if (given == -1 && PyErr_Occurred())
 		return false;
@@ -359,12 +333,10 @@ static struct pier_py_view *take_part(struct pier_py_view *self, PyObject *keys,
 		count = self->shape[i];
 		if (item && !read_index(item, self->shape[i], &start, &count))
 			return NULL;
-		if (follows && count && count != self->shape[i]) {
-			pier_py_refuse(EINVAL, "the part is not contiguous: index "
-					       "numpy.asarray(view) or "
-					       "torch.from_dlpack(view)");
-			return NULL;
-		}
+		if (follows && count && count != self->shape[i])
+			return pier_py_refuse(EINVAL, "the part is not contiguous: index "
+						      "numpy.asarray(view) or "
+						      "torch.from_dlpack(view)");
 		offset += (uint64_t)start * (uint64_t)self->strides[i];
 		if (!item || PySlice_Check(item)) {
 			shape[dimensions++] = count;
@@ -490,45 +462,38 @@ static PyObject *make_tuple(const Py_ssize_t *numbers, int count)
 	return tuple;
 }
 
-static PyObject *get_shape(struct pier_py_view *self, void *unused)
+static PyObject *get_shape(struct pier_py_view *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return make_tuple(self->shape, pier_py_view_dimensions(self));
 }
 
-static PyObject *get_strides(struct pier_py_view *self, void *unused)
+static PyObject *get_strides(struct pier_py_view *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return make_tuple(self->strides, pier_py_view_dimensions(self));
 }
 
-static PyObject *get_dtype(struct pier_py_view *self, void *unused)
+static PyObject *get_dtype(struct pier_py_view *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return PyUnicode_FromString(self->dtype->name);
 }
 
-static PyObject *get_address(struct pier_py_view *self, void *unused)
+static PyObject *get_address(struct pier_py_view *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
 	return PyLong_FromUnsignedLongLong(pier_py_view_address(self));
 }
 
 /* The CUDA array interface, version 3, of numba's documentation. */
-static PyObject *get_cai(struct pier_py_view *self, void *unused)
+static PyObject *get_cai(struct pier_py_view *self, void *Py_UNUSED(unused))
 {
 	int32_t device = self->buffer->device.type;
 
-	(void)unused;
 	if (!self->dtype->typestr ||
 	    (device != DLPACK_CUDA && device != DLPACK_CUDA_HOST &&
-	     device != DLPACK_CUDA_MANAGED)) {
-		PyErr_Format(PyExc_AttributeError,
-			     "%s of %s has no __cuda_array_interface__: use DLPack",
-			     self->dtype->name,
-			     pier_buffer_backend(self->buffer->buffer));
-		return NULL;
-	}
+	     device != DLPACK_CUDA_MANAGED))
+		return PyErr_Format(
+			PyExc_AttributeError,
+			"%s of %s has no __cuda_array_interface__: use DLPack",
+			self->dtype->name, pier_buffer_backend(self->buffer->buffer));
 	/* Without a stream: whatever wrote the memory has completed. */
 	return Py_BuildValue("{sNsss(KN)sOsOsi}", "shape", get_shape(self, NULL),
 			     "typestr", self->dtype->typestr, "data",
@@ -551,9 +516,8 @@ static PyObject *describe_view(struct pier_py_view *self)
 	return text;
 }
 
-static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
+static PyObject *to_bytes(struct pier_py_view *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return PyObject_CallMethod((PyObject *)self->buffer, "copy_from", "KK",
 				   (unsigned long long)self->offset,
 				   (unsigned long long)self->length);
@@ -563,9 +527,8 @@ static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
  * jax.numpy.asarray() would otherwise pass the attribute `dtype`, a string, to NumPy,
  * which refuses it.
  */
-static PyObject *to_jax(PyObject *self, PyObject *unused)
+static PyObject *to_jax(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return pier_py_call("jax.dlpack", "from_dlpack", self);
 }
 

@@ -73,20 +73,19 @@ static PyObject *export_array(struct pier_py_view *self, PyObject *arguments,
 	return result;
 }
 
-typedef PyObject *view_method(struct pier_py_view *view, PyObject *arguments,
-			      PyObject *keywords);
-
 /* Call a method for a View of all bytes of a buffer. */
-static PyObject *call_for_buffer(struct pier_py_buffer *buffer, view_method *method,
+static PyObject *call_for_buffer(struct pier_py_buffer *buffer,
+				 PyObject *(*method)(struct pier_py_view *view,
+						     PyObject *arguments,
+						     PyObject *keywords),
 				 PyObject *arguments, PyObject *keywords)
 {
-	struct pier_py_view *view = pier_py_view_all(buffer);
-	PyObject *result;
+	PyObject *view = PyObject_CallMethod((PyObject *)buffer, "view", NULL);
+	PyObject *result = NULL;
 
-	if (!view)
-		return NULL;
-	result = method(view, arguments, keywords);
-	Py_DECREF((PyObject *)view);
+	if (view)
+		result = method((struct pier_py_view *)view, arguments, keywords);
+	Py_XDECREF(view);
 	return result;
 }
 
@@ -231,10 +230,9 @@ static bool read_version(PyObject *max_version, bool *ret_versioned)
 	int major = 0, minor;
 
 	if (max_version != Py_None) {
-		if (!PyTuple_Check(max_version)) {
-			pier_py_wrong_type(max_version, "max_version must be a tuple");
-			return false;
-		}
+		if (!PyTuple_Check(max_version))
+			return pier_py_wrong_type(max_version,
+						  "max_version must be a tuple");
 		if (!PyArg_ParseTuple(max_version, "ii:max_version", &major, &minor))
 			return false;
 	}
@@ -248,10 +246,8 @@ static bool check_device(PyObject *dl_device, struct dlpack_device device)
 
 	if (dl_device == Py_None)
 		return true;
-	if (!PyTuple_Check(dl_device)) {
-		pier_py_wrong_type(dl_device, "dl_device must be a tuple");
-		return false;
-	}
+	if (!PyTuple_Check(dl_device))
+		return pier_py_wrong_type(dl_device, "dl_device must be a tuple");
 	if (!PyArg_ParseTuple(dl_device, "ii:dl_device", &type, &id))
 		return false;
 	if (type == device.type && id == device.id)
@@ -326,11 +322,10 @@ static PyObject *export_dlpack(struct pier_py_view *view, PyObject *arguments,
 	return make_capsule(view, device, versioned);
 }
 
-static PyObject *get_dlpack_device(struct pier_py_view *view, PyObject *unused)
+static PyObject *get_dlpack_device(struct pier_py_view *view, PyObject *Py_UNUSED(unused))
 {
 	struct dlpack_device device;
 
-	(void)unused;
 	if (!find_device(view->buffer, &device))
 		return NULL;
 	return Py_BuildValue("(ii)", (int)device.type, (int)device.id);
@@ -344,13 +339,11 @@ static PyObject *export_buffer_dlpack(struct pier_py_buffer *buffer, PyObject *a
 
 static PyObject *get_buffer_dlpack_device(struct pier_py_buffer *buffer, PyObject *unused)
 {
-	struct pier_py_view *view = pier_py_view_all(buffer);
-	PyObject *device;
+	PyObject *view = PyObject_CallMethod((PyObject *)buffer, "view", NULL);
+	PyObject *device = view ? get_dlpack_device((struct pier_py_view *)view, unused)
+				: NULL;
 
-	if (!view)
-		return NULL;
-	device = get_dlpack_device(view, unused);
-	Py_DECREF((PyObject *)view);
+	Py_XDECREF(view);
 	return device;
 }
 
@@ -379,9 +372,8 @@ static PyMethodDef view_methods[] = { EXPORT_METHODS(export_array, export_dlpack
 static PyMethodDef buffer_methods[] = { EXPORT_METHODS(
 	export_buffer_array, export_buffer_dlpack, get_buffer_dlpack_device) };
 
-int pier_py_add_view_export(PyObject *module)
+int pier_py_add_view_export(PyObject *Py_UNUSED(module))
 {
-	(void)module;
 	if (pier_py_add_methods(pier_py_view_type, view_methods) < 0)
 		return -1;
 	return pier_py_add_methods(pier_py_buffer_type, buffer_methods);

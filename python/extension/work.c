@@ -179,11 +179,10 @@ static PyObject *wait_for_work(struct pier_py_work *self, PyObject *arguments,
 }
 
 /* The channel's timeout has passed elsewhere: in pier/_waiting.py. */
-static PyObject *end_wait(struct pier_py_work *self, PyObject *unused)
+static PyObject *end_wait(struct pier_py_work *self, PyObject *Py_UNUSED(unused))
 {
 	PyObject *result;
 
-	(void)unused;
 	if (!self->posted)
 		return get_result(self);
 	if (!pier_py_channel_take(self->channel))
@@ -195,12 +194,11 @@ static PyObject *end_wait(struct pier_py_work *self, PyObject *unused)
 	return result;
 }
 
-static PyObject *is_done(struct pier_py_work *self, PyObject *unused)
+static PyObject *is_done(struct pier_py_work *self, PyObject *Py_UNUSED(unused))
 {
 	struct pier_result result;
 	int state = 1;
 
-	(void)unused;
 	if (!self->posted)
 		Py_RETURN_TRUE;
 	if (!pier_py_channel_take(self->channel))

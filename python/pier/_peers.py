@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from . import _pier
 
@@ -72,6 +72,20 @@ def printable(text: str) -> str:
 def invalid(sentence: str) -> _pier.Invalid:
     """Return the exception for a file. Its name, or those in it, may have control characters."""
     return _pier.Invalid(errno.EINVAL, printable(sentence))
+
+
+class Closable:
+    """A context manager that calls close()."""
+
+    def close(self) -> None:
+        """Free what it has. Again at any time."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Pauses:

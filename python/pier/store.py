@@ -22,7 +22,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any
 
 from . import _peers, _pier
 from ._peers import Stream
@@ -112,7 +112,7 @@ class _Server:
         return _ABSENT if before is None else _FOUND, before if before and kind == _GET else b""
 
 
-class TCPStore:
+class TCPStore(_peers.Closable):
     """A store of keys and values: TCPStore(host, port, *, token=None, serve=False, timeout=30.0).
 
     host, port: of the server. With serve=True, the addresses to listen on ("" or "0.0.0.0": all) and a port, or
@@ -246,9 +246,3 @@ class TCPStore:
             server, self._server = self._server, None
         if server is not None:
             server.door.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

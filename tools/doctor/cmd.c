@@ -98,14 +98,6 @@ static void run_check(struct report *report, const struct check *check)
 		for_each_port(report, true, check->each_opened_port);
 }
 
-static void run_checks(struct report *report)
-{
-	for (size_t i = 0; i < sizeof(all_checks) / sizeof(all_checks[0]); i++) {
-		for (const struct check *check = all_checks[i]; check->name; check++)
-			run_check(report, check);
-	}
-}
-
 static int examine_machine(const struct options *options)
 {
 	struct failure failure = { 0 };
@@ -118,7 +110,10 @@ static int examine_machine(const struct options *options)
 		collect_facts(&facts, options->device, options->memory);
 	else if (facts_load(&facts, options->from, &failure) < 0)
 		goto free_facts;
-	run_checks(&report);
+	for (size_t i = 0; i < sizeof(all_checks) / sizeof(all_checks[0]); i++) {
+		for (const struct check *check = all_checks[i]; check->name; check++)
+			run_check(&report, check);
+	}
 	if (options->json)
 		print_report_json(&report);
 	else

@@ -504,17 +504,6 @@ static int run_measurement(struct measurement *measurement)
 	return measure_sizes(measurement);
 }
 
-/* Print the sizes that were complete before a failure, too. */
-static void report_measurement(struct measurement *measurement)
-{
-	const struct perf_options *options = &measurement->options;
-
-	if (measurement->failure.status)
-		print_failure(&measurement->failure);
-	if (options->format == PERF_JSON && measurement->run.result_count)
-		print_perf_json(&measurement->run);
-}
-
 static int run_command(const struct perf_options *options)
 {
 	/* Not on the stack: the histograms are large. */
@@ -545,7 +534,11 @@ static int run_command(const struct perf_options *options)
 	control_send_failure(&measurement->control);
 	close_side(&measurement->session.side);
 	end_remote(&measurement->remote, &measurement->control);
-	report_measurement(measurement);
+	if (measurement->failure.status)
+		print_failure(&measurement->failure);
+	/* Also the sizes that were complete before a failure. */
+	if (options->format == PERF_JSON && measurement->run.result_count)
+		print_perf_json(&measurement->run);
 	status = measurement->failure.status;
 out:
 	free(results);

@@ -142,15 +142,6 @@ static uint64_t staged_receive_slot(const struct lane *lane, uint64_t number)
 	return lane->staged_recvs + number % side->settings->rx_depth * side->stride;
 }
 
-/* Before a step: nothing has been sent. */
-static void prepare_staged(struct lane *lane)
-{
-	struct staged_counts *counts = counts_of(lane);
-
-	store_count(&counts->copied, 0);
-	lane->credited = lane->received;
-}
-
 /* Copy the next message and post it. The send queue must have room. */
 static int post_staged(struct lane *lane, struct pier_work *ret_work)
 {
@@ -254,7 +245,8 @@ static int aim_lane(struct lane *lane, uint64_t size)
 	int error;
 
 	if (lane->side->settings->staged) {
-		prepare_staged(lane);
+		store_count(&counts_of(lane)->copied, 0);
+		lane->credited = lane->received;
 		return 0;
 	}
 	error = pier_remote_sub(&lane->peer, read ? lane->source : lane->destination,

@@ -18,13 +18,6 @@ static uint8_t pattern_byte(bool client, uint32_t lane, uint64_t offset)
 	return (uint8_t)(mixed >> 32) | 1;
 }
 
-static void fill_pattern(uint8_t *piece, size_t length, bool client, uint32_t lane,
-			 uint64_t offset)
-{
-	for (size_t i = 0; i < length; i++)
-		piece[i] = pattern_byte(client, lane, offset + i);
-}
-
 static size_t piece_at(uint64_t done, uint64_t length)
 {
 	return length - done < PIECE ? (size_t)(length - done) : PIECE;
@@ -38,7 +31,8 @@ static int fill_lane(struct side *side, uint32_t number, uint8_t *piece)
 	for (uint64_t done = 0; !error && done < length; done += PIECE) {
 		size_t size = piece_at(done, length);
 
-		fill_pattern(piece, size, side->client, number, done);
+		for (size_t i = 0; i < size; i++)
+			piece[i] = pattern_byte(side->client, number, done + i);
 		error = pier_buffer_copy_to(side->buffer, source + done, piece, size);
 	}
 	return error;

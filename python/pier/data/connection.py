@@ -10,11 +10,10 @@ import struct
 import threading
 import time
 from array import array
-from types import TracebackType
 from typing import Any
 
 from .. import Access, AccessDenied, Channel, ConnectionLost, Error, ProtectionDomain, Remote, TimedOut
-from .._peers import check_process, hang_up, own
+from .._peers import Closable, check_process, hang_up, own
 from . import wire
 from .index import Index, from_wire
 from .wire import Message, Stream
@@ -23,7 +22,7 @@ from .wire import Message, Stream
 _MAX_REMOTE = 16 + 24 * 1024
 
 
-class ServerConnection:
+class ServerConnection(Closable):
     """A connection to a server: its index, the addresses of its shards, and a channel to read them through.
 
     ``check()``, ``ping()``, ``fileno()`` and ``close()`` may be called by any thread. The channel belongs to one
@@ -115,13 +114,6 @@ class ServerConnection:
         """
         if os.getpid() == self._process:
             self._undo.close()
-
-    def __enter__(self) -> "ServerConnection":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
 
 
 def connect(url: str, pd: ProtectionDomain | str | None = None, *, device: str | None = None,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from .. import Busy, Error, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
-from .._peers import check_process
+from .._peers import Closable, check_process
 from .._types import ConnectionOptions, TorchDevice
 from .batch import Batch, Event
 from .connection import connect
@@ -32,7 +32,7 @@ _LONGEST_TIMEOUT = ((1 << 31) - 1) // 1000
 _SEND_QUEUE = 1024
 
 
-class Loader:
+class Loader(Closable):
     """Reads batches of samples from servers by one-sided READs, ahead of their use.
 
     ::
@@ -122,12 +122,6 @@ class Loader:
         order, number = self._position
         return "<pier.data.Loader of %d samples: batch %d of %d of epoch %d%s>" % (
             len(self.index), number, order.batches, order.epoch, ", closed" if self._closed else "")
-
-    def __enter__(self) -> "Loader":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     @property
     def epoch(self) -> int:

@@ -12,10 +12,9 @@ import time
 import zlib
 from array import array
 from errno import EACCES, EBUSY, EINVAL
-from types import TracebackType
 
 from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDomain, _peers
-from .._peers import Door, check_process
+from .._peers import Closable, Door, check_process
 from . import wire
 from .formats import build_index, find_sources
 from .index import to_wire
@@ -27,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 60.0
 
 
-class Server:
+class Server(Closable):
     """Serves data sets from memory, in threads of its own, from the constructor until ``close()``.
 
     Each client gets the index once and a channel, through which it can read the shards and nothing else. On a NIC,
@@ -108,13 +107,6 @@ class Server:
         """
         if os.getpid() == self._process:
             self._undo.close()
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve one client until it is gone."""
