@@ -45,4 +45,11 @@ static inline int pier_check_array(const void *array, size_t count, const char *
 	return count == 0 ? 0 : pier_check_given(array, name);
 }
 
+/** For functions that return NULL with errno, as those of libibverbs. error: negative. */
+static inline void *pier_null_with(int error)
+{
+	errno = -error;
+	return NULL;
+}
+
 #endif

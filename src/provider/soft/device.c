@@ -331,8 +331,7 @@ static struct soft_context *create_context(bool stepped, bool meets)
 	error = start_context(context, stepped, meets);
 	if (error) {
 		free_context(context);
-		errno = -error;
-		return NULL;
+		return pier_null_with(error);
 	}
 	known = pier_soft_register(&context->node);
 	if (known != &context->node)
@@ -374,8 +373,7 @@ static struct soft_handle *allocate_handle(void)
 		return handle;
 	}
 	free_handle(handle);
-	errno = -error;
-	return NULL;
+	return pier_null_with(error);
 }
 
 static struct ibv_context *open_handle(bool stepped, bool meets)

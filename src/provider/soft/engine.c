@@ -90,12 +90,6 @@ static bool needs_thread(const struct soft_engine *engine)
 	return pier_soft_has_work(engine) || !pier_list_empty(&engine->polled);
 }
 
-static void wake_thread(struct soft_engine *engine)
-{
-	engine->blocking = false;
-	eventfd_write(engine->wake_fd, 1);
-}
-
 /*
  * A poster that found the lock taken has left its doorbell, and the thread that unlocks
  * serves it. The read is a read-modify-write on purpose. Either it sees the push of the
@@ -113,8 +107,10 @@ static bool doorbells_rung(struct soft_engine *engine)
 void pier_soft_unlock(struct soft_engine *engine)
 {
 	for (;;) {
-		if (engine->blocking && needs_thread(engine))
-			wake_thread(engine);
+		if (engine->blocking && needs_thread(engine)) {
+			engine->blocking = false;
+			eventfd_write(engine->wake_fd, 1);
+		}
 		pthread_mutex_unlock(&engine->lock);
 		if (engine->stepped || !doorbells_rung(engine))
 			return;

@@ -16,7 +16,7 @@ enum {
 	V6_BITS = 128
 };
 
-void pier_soft_map_v4(struct in_addr v4, struct in6_addr *ret_v6)
+static void map_v4(struct in_addr v4, struct in6_addr *ret_v6)
 {
 	memset(ret_v6, 0, sizeof(*ret_v6));
 	ret_v6->s6_addr[10] = ret_v6->s6_addr[11] = 0xff;
@@ -31,7 +31,7 @@ bool pier_soft_parse_ip(const char *text, struct in6_addr *ret_address)
 		return true;
 	if (inet_pton(AF_INET, text, &v4) != 1)
 		return false;
-	pier_soft_map_v4(v4, ret_address);
+	map_v4(v4, ret_address);
 	return true;
 }
 
@@ -139,27 +139,42 @@ static unsigned int count_ones(const void *bytes, size_t length)
 	return ones;
 }
 
-static bool network_of(const struct ifaddrs *interface, struct soft_network *ret_network)
+bool pier_soft_find_interface_address(const struct ifaddrs *interface,
+				      struct in6_addr *ret_address)
 {
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
 
-	if (!interface->ifa_addr || !interface->ifa_netmask ||
-	    (interface->ifa_flags & IFF_LOOPBACK) || !(interface->ifa_flags & IFF_UP))
+	if (!interface->ifa_addr || (interface->ifa_flags & IFF_LOOPBACK) ||
+	    !(interface->ifa_flags & IFF_UP))
 		return false;
 	if (interface->ifa_addr->sa_family == AF_INET) {
 		memcpy(&v4, interface->ifa_addr, sizeof(v4));
-		pier_soft_map_v4(v4.sin_addr, &ret_network->address);
-		memcpy(&v4, interface->ifa_netmask, sizeof(v4));
-		ret_network->bits = (uint8_t)(V4_PREFIX + count_ones(&v4.sin_addr, 4));
+		map_v4(v4.sin_addr, ret_address);
 		return true;
 	}
 	if (interface->ifa_addr->sa_family != AF_INET6)
 		return false;
 	memcpy(&v6, interface->ifa_addr, sizeof(v6));
-	ret_network->address = v6.sin6_addr;
-	memcpy(&v6, interface->ifa_netmask, sizeof(v6));
-	ret_network->bits = (uint8_t)count_ones(&v6.sin6_addr, 16);
+	*ret_address = v6.sin6_addr;
+	return true;
+}
+
+static bool network_of(const struct ifaddrs *interface, struct soft_network *ret_network)
+{
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+
+	if (!interface->ifa_netmask ||
+	    !pier_soft_find_interface_address(interface, &ret_network->address))
+		return false;
+	if (interface->ifa_addr->sa_family == AF_INET) {
+		memcpy(&v4, interface->ifa_netmask, sizeof(v4));
+		ret_network->bits = (uint8_t)(V4_PREFIX + count_ones(&v4.sin_addr, 4));
+	} else {
+		memcpy(&v6, interface->ifa_netmask, sizeof(v6));
+		ret_network->bits = (uint8_t)count_ones(&v6.sin6_addr, 16);
+	}
 	return true;
 }
 
@@ -233,7 +248,7 @@ bool pier_soft_find_address(const union ibv_gid *gid, struct in6_addr *ret_addre
 		return false;
 	memcpy(&v4, gid->raw + 8, sizeof(v4));
 	memcpy(&port, gid->raw + 12, sizeof(port));
-	pier_soft_map_v4(v4, ret_address);
+	map_v4(v4, ret_address);
 	*ret_port = ntohs(port);
 	return true;
 }

@@ -37,12 +37,16 @@ struct soft_peers {
 	struct soft_network networks[SOFT_MAX_NETWORKS];
 };
 
-void pier_soft_map_v4(struct in_addr v4, struct in6_addr *ret_v6);
-
 /* IPv4 as ::ffff:a.b.c.d. */
 bool pier_soft_parse_ip(const char *text, struct in6_addr *ret_address);
 
 bool pier_soft_is_loopback(const struct in6_addr *address);
+
+struct ifaddrs;
+
+/* Of an interface that is up. False: it has none, or is the loopback. */
+bool pier_soft_find_interface_address(const struct ifaddrs *interface,
+				      struct in6_addr *ret_address);
 
 /*
  * Addresses and networks (ADDRESS/BITS) separated by commas, and the word "attached";

@@ -32,28 +32,6 @@ static bool is_any(const struct in6_addr *address)
 }
 
 /* A link-local address is of no use on another host. */
-static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_address)
-{
-	if (!interface->ifa_addr || (interface->ifa_flags & IFF_LOOPBACK) ||
-	    !(interface->ifa_flags & IFF_UP))
-		return false;
-	if (interface->ifa_addr->sa_family == AF_INET) {
-		struct sockaddr_in v4;
-
-		memcpy(&v4, interface->ifa_addr, sizeof(v4));
-		pier_soft_map_v4(v4.sin_addr, ret_address);
-		return true;
-	}
-	if (interface->ifa_addr->sa_family == AF_INET6) {
-		struct sockaddr_in6 v6;
-
-		memcpy(&v6, interface->ifa_addr, sizeof(v6));
-		*ret_address = v6.sin6_addr;
-		return !IN6_IS_ADDR_LINKLOCAL(ret_address);
-	}
-	return false;
-}
-
 static int list_interfaces(struct soft_listeners *listeners, bool v4_only)
 {
 	struct in6_addr *ret_address;
@@ -65,7 +43,8 @@ static int list_interfaces(struct soft_listeners *listeners, bool v4_only)
 		if (listeners->count == SOFT_MAX_ADDRESSES)
 			break;
 		ret_address = &listeners->addresses[listeners->count];
-		if (address_of(one, ret_address) &&
+		if (pier_soft_find_interface_address(one, ret_address) &&
+		    !IN6_IS_ADDR_LINKLOCAL(ret_address) &&
 		    (!v4_only || IN6_IS_ADDR_V4MAPPED(ret_address)))
 			listeners->count++;
 	}
@@ -201,6 +180,14 @@ static int listen_unix(struct soft_node *node)
 	return 0;
 }
 
+/* Takes the fd. Returns it, or -1. */
+static int listen_at(int fd, const void *name, socklen_t length)
+{
+	if (bind(fd, name, length) == 0 && listen(fd, SOMAXCONN) == 0)
+		return fd;
+	return pier_close_fd(fd);
+}
+
 static int bind_tcp(struct in6_addr address)
 {
 	struct sockaddr_in6 name = { .sin6_family = AF_INET6, .sin6_addr = address };
@@ -210,10 +197,7 @@ static int bind_tcp(struct in6_addr address)
 	if (fd < 0)
 		return -1;
 	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
-	    listen(fd, SOMAXCONN) == 0)
-		return fd;
-	return pier_close_fd(fd);
+	return listen_at(fd, &name, sizeof(name));
 }
 
 /* For kernels without IPv6. */
@@ -226,10 +210,7 @@ static int bind_tcp4(struct in6_addr address)
 		return -1;
 	if (IN6_IS_ADDR_V4MAPPED(&address))
 		memcpy(&name.sin_addr, address.s6_addr + 12, 4);
-	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
-	    listen(fd, SOMAXCONN) == 0)
-		return fd;
-	return pier_close_fd(fd);
+	return listen_at(fd, &name, sizeof(name));
 }
 
 static uint16_t bound_port(int fd)
@@ -243,12 +224,6 @@ static uint16_t bound_port(int fd)
 	return ntohs(name.sin6_port);
 }
 
-/* The IPv4 fallback is for kernels without IPv6. No IPv6 address may become 0.0.0.0. */
-static bool may_be_v4(const struct in6_addr *address)
-{
-	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
-}
-
 static int listen_tcp(struct soft_node *node)
 {
 	struct soft_listeners *listeners = &node->listeners;
@@ -258,7 +233,9 @@ static int listen_tcp(struct soft_node *node)
 	if (error || !listeners->tcp)
 		return error;
 	listeners->tcp_fd = bind_tcp(address);
-	if (listeners->tcp_fd < 0 && may_be_v4(&address))
+	/* No other IPv6 address may become 0.0.0.0. */
+	if (listeners->tcp_fd < 0 &&
+	    (IN6_IS_ADDR_V4MAPPED(&address) || IN6_IS_ADDR_UNSPECIFIED(&address)))
 		listeners->tcp_fd = bind_tcp4(address);
 	if (listeners->tcp_fd < 0)
 		return pier_fail(errno, "soft0: cannot listen on PIER_SOFT_ADDRESS=%s",

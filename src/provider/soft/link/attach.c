@@ -149,13 +149,6 @@ static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_gr
 	return ret_grant->slot < SOFT_MAX_GRANTS;
 }
 
-static void close_control_fds(struct soft_ring *ring)
-{
-	for (int i = 0; i < ring->fd_count; i++)
-		pier_soft_close_foreign(ring->fds[i]);
-	ring->fd_count = 0;
-}
-
 /*
  * A grant with fewer fds than it announces is of no use: this process is short of fds.
  * One that announces none takes none: the fds belong to a later grant of the same read.
@@ -175,7 +168,9 @@ static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
 	}
 	if (fits)
 		fits = pier_soft_accept_grant(link, &grant, ring->fds);
-	close_control_fds(ring);
+	for (int i = 0; i < ring->fd_count; i++)
+		pier_soft_close_foreign(ring->fds[i]);
+	ring->fd_count = 0;
 	return fits;
 }
 

@@ -62,18 +62,13 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 	struct soft_cq *cq;
 
 	if (!is_valid_size(cqe) || comp_vector < 0 ||
-	    comp_vector >= context->num_comp_vectors) {
-		pier_fail(EINVAL,
-			  "soft0: a CQ of %d entries (1 to %d) on vector %d of %d", cqe,
-			  SOFT_MAX_CQE, comp_vector, context->num_comp_vectors);
-		errno = EINVAL;
-		return NULL;
-	}
+	    comp_vector >= context->num_comp_vectors)
+		return pier_null_with(pier_fail(
+			EINVAL, "soft0: a CQ of %d entries (1 to %d) on vector %d of %d",
+			cqe, SOFT_MAX_CQE, comp_vector, context->num_comp_vectors));
 	cq = allocate_cq(cqe);
-	if (!cq) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (!cq)
+		return pier_null_with(-ENOMEM);
 	cq->ibv.context = context;
 	cq->ibv.channel = channel;
 	cq->ibv.cq_context = cq_context;
@@ -113,11 +108,8 @@ static void retire_events(struct soft_cq *cq)
 	taken = cq->events_taken;
 	channel->users--;
 	pthread_mutex_unlock(&channel->lock);
-
-	pthread_mutex_lock(&cq->ibv.mutex);
-	while (cq->ibv.comp_events_completed != taken)
-		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
-	pthread_mutex_unlock(&cq->ibv.mutex);
+	pier_soft_await_acknowledged(&cq->ibv.mutex, &cq->ibv.cond,
+				     &cq->ibv.comp_events_completed, taken);
 }
 
 int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
@@ -357,8 +349,6 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq *
 
 void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
-	pthread_mutex_lock(&cq->mutex);
-	cq->comp_events_completed += count;
-	pthread_cond_signal(&cq->cond);
-	pthread_mutex_unlock(&cq->mutex);
+	pier_soft_count_acknowledged(&cq->mutex, &cq->cond, &cq->comp_events_completed,
+				     count);
 }

@@ -298,18 +298,13 @@ void pier_soft_send_datagrams(struct soft_qp *qp)
 	pier_soft_activate(&qp->end.work);
 }
 
-static bool has_datagrams(const struct soft_qp *qp)
-{
-	return qp->ibv.state == IBV_QPS_RTS && qp->sq.done != atomic_load(&qp->sq.head);
-}
-
 void pier_soft_drain_datagrams(struct soft_qp *qp)
 {
 	const struct timespec retry = { .tv_nsec = RETRY_NANOSECONDS };
 	struct soft_context *context = soft_context_of(qp);
 	uint64_t end = pier_soft_now() + PATIENCE_NANOSECONDS;
 
-	while (has_datagrams(qp)) {
+	while (qp->ibv.state == IBV_QPS_RTS && qp->sq.done != atomic_load(&qp->sq.head)) {
 		context->engine.now = pier_soft_now();
 		qp->sq.rnr_until = 0;
 		pier_soft_send_datagrams(qp);

@@ -92,11 +92,11 @@ int pier_soft_get_async_event(struct ibv_context *context,
 	return 0;
 }
 
-static void count_acknowledgement(pthread_mutex_t *mutex, pthread_cond_t *cond,
-				  uint32_t *completed)
+void pier_soft_count_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				  uint32_t *completed, unsigned int count)
 {
 	pthread_mutex_lock(mutex);
-	++*completed;
+	*completed += count;
 	pthread_cond_signal(cond);
 	pthread_mutex_unlock(mutex);
 }
@@ -109,16 +109,28 @@ void pier_soft_ack_async_event(struct ibv_async_event *event)
 
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
-		count_acknowledgement(&cq->mutex, &cq->cond, &cq->async_events_completed);
+		pier_soft_count_acknowledged(&cq->mutex, &cq->cond,
+					     &cq->async_events_completed, 1);
 		break;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		count_acknowledgement(&srq->mutex, &srq->cond, &srq->events_completed);
+		pier_soft_count_acknowledged(&srq->mutex, &srq->cond,
+					     &srq->events_completed, 1);
 		break;
 	default:
-		count_acknowledgement(&qp->mutex, &qp->cond, &qp->events_completed);
+		pier_soft_count_acknowledged(&qp->mutex, &qp->cond, &qp->events_completed,
+					     1);
 		break;
 	}
+}
+
+void pier_soft_await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				  const uint32_t *completed, unsigned int taken)
+{
+	pthread_mutex_lock(mutex);
+	while (*completed != taken)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
 }
 
 void pier_soft_retire_event_source(struct ibv_context *ibv_context,
@@ -135,10 +147,7 @@ void pier_soft_retire_event_source(struct ibv_context *ibv_context,
 	taken = source->taken;
 	pthread_mutex_unlock(&handle->events.lock);
 
-	pthread_mutex_lock(mutex);
-	while (*completed != taken)
-		pthread_cond_wait(cond, mutex);
-	pthread_mutex_unlock(mutex);
+	pier_soft_await_acknowledged(mutex, cond, completed, taken);
 }
 
 void pier_soft_set_readable(int fd, bool readable)

@@ -57,6 +57,14 @@ int pier_soft_get_async_event(struct ibv_context *context,
 
 void pier_soft_ack_async_event(struct ibv_async_event *event);
 
+/* `count` events of an object were acknowledged; `completed` counts them, under `mutex`.
+ */
+void pier_soft_count_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				  uint32_t *completed, unsigned int count);
+/* Waits until that many were. */
+void pier_soft_await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				  const uint32_t *completed, unsigned int taken);
+
 /*
  * The fd of a queue of events: an eventfd that is readable exactly while the queue is not
  * empty. It is written and read only under the lock of the queue.

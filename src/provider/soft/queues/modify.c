@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,13 +87,7 @@ static bool allocate_recvs(struct soft_recv_queue *rq, const struct ibv_qp_cap *
 	pthread_mutex_init(&rq->lock, NULL);
 	rq->depth = cap->max_recv_wr;
 	rq->max_sge = cap->max_recv_sge;
-	rq->slots = calloc(rq->depth + 1, sizeof(*rq->slots));
-	rq->sges = calloc((size_t)rq->depth * rq->max_sge + 1, sizeof(*rq->sges));
-	if (!rq->slots || !rq->sges)
-		return false;
-	for (uint32_t i = 0; i < rq->depth; i++)
-		rq->slots[i].sges = rq->sges + (size_t)i * rq->max_sge;
-	return true;
+	return pier_soft_allocate_recvs(rq->depth, rq->max_sge, &rq->slots, &rq->sges);
 }
 
 static void free_qp(struct soft_qp *qp)
@@ -147,8 +142,10 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
  * The low bits of a QPN are its index. The bits above change with every queue pair, so
  * that a late message to an old one does not reach its successor.
  */
-static bool take_number(struct soft_context *context, struct soft_qp *qp)
+static int take_number(struct soft_context *context, struct soft_qp *qp)
 {
+	int error;
+
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
 		uint32_t index = (context->next_qp + i) % SOFT_MAX_QP;
 		uint32_t generation;
@@ -160,29 +157,24 @@ static bool take_number(struct soft_context *context, struct soft_qp *qp)
 		qp->ibv.qp_num = generation * SOFT_MAX_QP + index;
 		qp->end.qpn = qp->ibv.qp_num;
 		qp->ibv.handle = index;
+		error = pier_soft_renew_secret(&qp->connection);
+		if (error)
+			return error;
 		context->node.connections[index] = &qp->connection;
 		context->next_qp = index + 1;
-		return true;
+		return 0;
 	}
-	return false;
+	return pier_fail(ENOMEM, "soft0: all %d queue pairs are in use", SOFT_MAX_QP);
 }
 
-static void use_objects(const struct soft_qp *qp)
+/* At the objects that the queue pair uses. more: 1, or -1 when it is destroyed. */
+static void count_user(const struct soft_qp *qp, int more)
 {
-	atomic_fetch_add(&soft_pd(qp->ibv.pd)->users, 1);
-	atomic_fetch_add(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
-	atomic_fetch_add(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
+	atomic_fetch_add(&soft_pd(qp->ibv.pd)->users, (unsigned int)more);
+	atomic_fetch_add(&((struct soft_cq *)qp->ibv.send_cq)->users, (unsigned int)more);
+	atomic_fetch_add(&((struct soft_cq *)qp->ibv.recv_cq)->users, (unsigned int)more);
 	if (qp->srq)
-		atomic_fetch_add(&qp->srq->users, 1);
-}
-
-static void leave_objects(const struct soft_qp *qp)
-{
-	atomic_fetch_sub(&soft_pd(qp->ibv.pd)->users, 1);
-	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
-	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
-	if (qp->srq)
-		atomic_fetch_sub(&qp->srq->users, 1);
+		atomic_fetch_add(&qp->srq->users, (unsigned int)more);
 }
 
 /* Gives the lower layers what they know of the queue pair. */
@@ -197,24 +189,17 @@ static void introduce_qp(struct soft_context *context, struct soft_qp *qp)
 	qp->connection.link = &qp->link;
 }
 
-static struct ibv_qp *refuse_qp(int error)
-{
-	errno = error;
-	return NULL;
-}
-
 struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct soft_context *context = soft_context(pd->context);
 	int error = check_init(pd, attr);
 	struct soft_qp *qp;
-	bool taken;
 
 	if (error)
-		return refuse_qp(-error);
+		return pier_null_with(error);
 	qp = allocate_qp(attr);
 	if (!qp)
-		return refuse_qp(ENOMEM);
+		return pier_null_with(-ENOMEM);
 	qp->ibv.context = pd->context;
 	qp->ibv.qp_context = attr->qp_context;
 	qp->ibv.pd = pd;
@@ -225,21 +210,13 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.state = IBV_QPS_RESET;
 	introduce_qp(context, qp);
 	pier_soft_lock(&context->engine);
-	taken = take_number(context, qp);
-	error = taken ? pier_soft_renew_secret(&qp->connection) : 0;
-	if (error)
-		context->node.connections[qp->ibv.handle] = NULL;
+	error = take_number(context, qp);
 	pier_soft_unlock(&context->engine);
 	if (error) {
 		free_qp(qp);
-		return refuse_qp(-error);
+		return pier_null_with(error);
 	}
-	if (!taken) {
-		free_qp(qp);
-		pier_fail(ENOMEM, "soft0: all %d queue pairs are in use", SOFT_MAX_QP);
-		return refuse_qp(ENOMEM);
-	}
-	use_objects(qp);
+	count_user(qp, 1);
 	return &qp->ibv;
 }
 
@@ -268,7 +245,7 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
 	if (qp->srq)
 		pier_soft_drop_taken(qp->srq, &qp->taken);
-	leave_objects(qp);
+	count_user(qp, -1);
 	free_qp(qp);
 	return 0;
 }
@@ -334,36 +311,56 @@ static const char *state_name(enum ibv_qp_state state)
 								      : "unknown";
 }
 
+#define MEMBER(bit, member)                              \
+	bit, #bit, offsetof(struct ibv_qp_attr, member), \
+		sizeof(((struct ibv_qp_attr *)0)->member)
+
+/*
+ * The attributes by their bits in a mask: where each is, and the values of those that
+ * have a range. Without a size it is not kept.
+ */
+static const struct attribute {
+	int bit;
+	const char *bit_name;
+	size_t offset, size;
+	const char *name; /* NULL: no range */
+	unsigned int least, most;
+} attributes[] = {
+	{ IBV_QP_CUR_STATE, "IBV_QP_CUR_STATE" },
+	{ MEMBER(IBV_QP_ACCESS_FLAGS, qp_access_flags) },
+	{ MEMBER(IBV_QP_PKEY_INDEX, pkey_index), "pkey_index", 0, 0 },
+	{ MEMBER(IBV_QP_PORT, port_num), "port", 1, 1 },
+	{ MEMBER(IBV_QP_AV, ah_attr) },
+	{ MEMBER(IBV_QP_PATH_MTU, path_mtu), "path_mtu", IBV_MTU_256, IBV_MTU_4096 },
+	{ MEMBER(IBV_QP_TIMEOUT, timeout), "timeout", 0, 31 },
+	{ MEMBER(IBV_QP_RETRY_CNT, retry_cnt), "retry_cnt", 0, 7 },
+	{ MEMBER(IBV_QP_RNR_RETRY, rnr_retry), "rnr_retry", 0, 7 },
+	{ MEMBER(IBV_QP_RQ_PSN, rq_psn) },
+	{ MEMBER(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic), "max_rd_atomic", 0,
+	  SOFT_MAX_RD_ATOMIC },
+	{ MEMBER(IBV_QP_ALT_PATH, alt_ah_attr) },
+	{ MEMBER(IBV_QP_ALT_PATH, alt_pkey_index) },
+	{ MEMBER(IBV_QP_ALT_PATH, alt_port_num) },
+	{ MEMBER(IBV_QP_ALT_PATH, alt_timeout) },
+	{ MEMBER(IBV_QP_MIN_RNR_TIMER, min_rnr_timer), "min_rnr_timer", 0, 31 },
+	{ MEMBER(IBV_QP_SQ_PSN, sq_psn) },
+	{ MEMBER(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic), "max_dest_rd_atomic", 0,
+	  SOFT_MAX_RD_ATOMIC },
+	{ IBV_QP_PATH_MIG_STATE, "IBV_QP_PATH_MIG_STATE" },
+	{ IBV_QP_CAP, "IBV_QP_CAP" },
+	{ MEMBER(IBV_QP_DEST_QPN, dest_qp_num), "dest_qp_num", 0, 0xffffff },
+	{ MEMBER(IBV_QP_QKEY, qkey) },
+};
+
+enum {
+	ATTRIBUTES = sizeof(attributes) / sizeof(attributes[0])
+};
+
 static const char *bit_name(int bit)
 {
-	static const struct {
-		int bit;
-		const char *name;
-	} names[] = {
-		{ IBV_QP_CUR_STATE, "IBV_QP_CUR_STATE" },
-		{ IBV_QP_ACCESS_FLAGS, "IBV_QP_ACCESS_FLAGS" },
-		{ IBV_QP_PKEY_INDEX, "IBV_QP_PKEY_INDEX" },
-		{ IBV_QP_PORT, "IBV_QP_PORT" },
-		{ IBV_QP_AV, "IBV_QP_AV" },
-		{ IBV_QP_PATH_MTU, "IBV_QP_PATH_MTU" },
-		{ IBV_QP_TIMEOUT, "IBV_QP_TIMEOUT" },
-		{ IBV_QP_RETRY_CNT, "IBV_QP_RETRY_CNT" },
-		{ IBV_QP_RNR_RETRY, "IBV_QP_RNR_RETRY" },
-		{ IBV_QP_RQ_PSN, "IBV_QP_RQ_PSN" },
-		{ IBV_QP_MAX_QP_RD_ATOMIC, "IBV_QP_MAX_QP_RD_ATOMIC" },
-		{ IBV_QP_ALT_PATH, "IBV_QP_ALT_PATH" },
-		{ IBV_QP_MIN_RNR_TIMER, "IBV_QP_MIN_RNR_TIMER" },
-		{ IBV_QP_SQ_PSN, "IBV_QP_SQ_PSN" },
-		{ IBV_QP_MAX_DEST_RD_ATOMIC, "IBV_QP_MAX_DEST_RD_ATOMIC" },
-		{ IBV_QP_PATH_MIG_STATE, "IBV_QP_PATH_MIG_STATE" },
-		{ IBV_QP_CAP, "IBV_QP_CAP" },
-		{ IBV_QP_DEST_QPN, "IBV_QP_DEST_QPN" },
-		{ IBV_QP_QKEY, "IBV_QP_QKEY" },
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (names[i].bit & bit)
-			return names[i].name;
+	for (size_t i = 0; i < ATTRIBUTES; i++) {
+		if (attributes[i].bit & bit)
+			return attributes[i].bit_name;
 	}
 	return "an unknown bit";
 }
@@ -395,13 +392,24 @@ static int check_mask(const struct transition *transition, const struct masks *m
 	return 0;
 }
 
-static int check_range(const char *name, unsigned int value, unsigned int least,
-		       unsigned int most)
+static unsigned int read_number(const struct ibv_qp_attr *attr,
+				const struct attribute *attribute)
 {
-	if (value >= least && value <= most)
+	const char *member = (const char *)attr + attribute->offset;
+
+	return attribute->size == 1   ? *(const uint8_t *)member
+	       : attribute->size == 2 ? *(const uint16_t *)member
+				      : *(const uint32_t *)member;
+}
+
+static int check_range(const struct ibv_qp_attr *attr, const struct attribute *attribute)
+{
+	unsigned int value = read_number(attr, attribute);
+
+	if (value >= attribute->least && value <= attribute->most)
 		return 0;
-	return pier_fail(EINVAL, "soft0: %s %u: must be %u to %u", name, value, least,
-			 most);
+	return pier_fail(EINVAL, "soft0: %s %u: must be %u to %u", attribute->name, value,
+			 attribute->least, attribute->most);
 }
 
 static int check_values(const struct ibv_qp_attr *attr, int mask)
@@ -411,31 +419,11 @@ static int check_values(const struct ibv_qp_attr *attr, int mask)
 				    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 				    IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
 				    IBV_ACCESS_OPTIONAL_RANGE;
-	const struct {
-		int bit;
-		const char *name;
-		unsigned int value, least, most;
-	} ranges[] = {
-		{ IBV_QP_PORT, "port", attr->port_num, 1, 1 },
-		{ IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, 0 },
-		{ IBV_QP_PATH_MTU, "path_mtu", attr->path_mtu, IBV_MTU_256,
-		  IBV_MTU_4096 },
-		{ IBV_QP_TIMEOUT, "timeout", attr->timeout, 0, 31 },
-		{ IBV_QP_RETRY_CNT, "retry_cnt", attr->retry_cnt, 0, 7 },
-		{ IBV_QP_RNR_RETRY, "rnr_retry", attr->rnr_retry, 0, 7 },
-		{ IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr->min_rnr_timer, 0, 31 },
-		{ IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr->max_rd_atomic, 0,
-		  SOFT_MAX_RD_ATOMIC },
-		{ IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic",
-		  attr->max_dest_rd_atomic, 0, SOFT_MAX_RD_ATOMIC },
-		{ IBV_QP_DEST_QPN, "dest_qp_num", attr->dest_qp_num, 0, 0xffffff },
-	};
 	int error = 0;
 
-	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !error; i++) {
-		if (mask & ranges[i].bit)
-			error = check_range(ranges[i].name, ranges[i].value,
-					    ranges[i].least, ranges[i].most);
+	for (size_t i = 0; i < ATTRIBUTES && !error; i++) {
+		if (attributes[i].name && (mask & attributes[i].bit))
+			error = check_range(attr, &attributes[i]);
 	}
 	if (!error && (mask & IBV_QP_AV))
 		error = pier_soft_check_path(&attr->ah_attr);
@@ -468,51 +456,19 @@ static int check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
 	return error ? error : check_values(attr, mask);
 }
 
-static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
-				  int mask)
-{
-	if (mask & IBV_QP_PKEY_INDEX)
-		to->pkey_index = from->pkey_index;
-	if (mask & IBV_QP_PORT)
-		to->port_num = from->port_num;
-	if (mask & IBV_QP_AV)
-		to->ah_attr = from->ah_attr;
-	if (mask & IBV_QP_ALT_PATH) {
-		to->alt_ah_attr = from->alt_ah_attr;
-		to->alt_pkey_index = from->alt_pkey_index;
-		to->alt_port_num = from->alt_port_num;
-		to->alt_timeout = from->alt_timeout;
-	}
-	if (mask & IBV_QP_PATH_MTU)
-		to->path_mtu = from->path_mtu;
-	if (mask & IBV_QP_DEST_QPN)
-		to->dest_qp_num = from->dest_qp_num;
-	if (mask & IBV_QP_RQ_PSN)
-		to->rq_psn = from->rq_psn & 0xffffff;
-	if (mask & IBV_QP_SQ_PSN)
-		to->sq_psn = from->sq_psn & 0xffffff;
-}
-
 static void store_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
 			     int mask)
 {
-	store_path_attributes(to, from, mask);
-	if (mask & IBV_QP_QKEY)
-		to->qkey = from->qkey;
-	if (mask & IBV_QP_ACCESS_FLAGS)
-		to->qp_access_flags = from->qp_access_flags;
-	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-		to->max_dest_rd_atomic = from->max_dest_rd_atomic;
-	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-		to->max_rd_atomic = from->max_rd_atomic;
-	if (mask & IBV_QP_MIN_RNR_TIMER)
-		to->min_rnr_timer = from->min_rnr_timer;
-	if (mask & IBV_QP_TIMEOUT)
-		to->timeout = from->timeout;
-	if (mask & IBV_QP_RETRY_CNT)
-		to->retry_cnt = from->retry_cnt;
-	if (mask & IBV_QP_RNR_RETRY)
-		to->rnr_retry = from->rnr_retry;
+	for (size_t i = 0; i < ATTRIBUTES; i++) {
+		const struct attribute *attribute = &attributes[i];
+
+		if (mask & attribute->bit)
+			memcpy((char *)to + attribute->offset,
+			       (const char *)from + attribute->offset, attribute->size);
+	}
+	/* A packet's sequence number has 24 bits. */
+	to->rq_psn &= 0xffffff;
+	to->sq_psn &= 0xffffff;
 }
 
 static void reset_queues(struct soft_qp *qp)
@@ -567,13 +523,6 @@ static int to_reset(struct soft_qp *qp)
 	return 0;
 }
 
-static void to_error(struct soft_qp *qp)
-{
-	pier_soft_send_last_answers(qp);
-	pier_soft_close_link(&qp->link);
-	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
-}
-
 static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 		       const struct ibv_qp_attr *attr, int mask)
 {
@@ -586,7 +535,9 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		pier_soft_revoke_link_grants(&qp->link);
 	if (to == IBV_QPS_ERR) {
-		to_error(qp);
+		pier_soft_send_last_answers(qp);
+		pier_soft_close_link(&qp->link);
+		pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 		return 0;
 	}
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
@@ -594,17 +545,6 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	pier_soft_set_state(qp, to);
 	pier_soft_take_stream(qp);
 	return 0;
-}
-
-/*
- * Hardware does not notice in RTR that the peer is gone, so the step to RTS never fails
- * for that reason. Here it succeeds too, and the queue pair stays in ERR, as if the peer
- * had left right after the step.
- */
-static void pass_through_rts(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
-{
-	qp->lost_in_rtr = false;
-	store_attributes(&qp->attr, attr, mask);
 }
 
 /* The engine may have moved the queue pair to ERR while the peer was called. */
@@ -615,13 +555,20 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 	int error = 0;
 
 	pier_soft_lock(&context->engine);
-	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET) {
 		error = enter_state(qp, to, attr, mask);
-	else if (from == IBV_QPS_RTR && qp->lost_in_rtr)
-		pass_through_rts(qp, attr, mask);
-	else
+	} else if (from == IBV_QPS_RTR && qp->lost_in_rtr) {
+		/*
+		 * Hardware does not notice in RTR that the peer is gone, so the step to
+		 * RTS never fails for that reason. Here it succeeds too, and the queue
+		 * pair stays in ERR, as if the peer had left right after the step.
+		 */
+		qp->lost_in_rtr = false;
+		store_attributes(&qp->attr, attr, mask);
+	} else {
 		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR in the meantime",
 				  qp->ibv.qp_num);
+	}
 	pier_soft_unlock(&context->engine);
 	return error;
 }

@@ -248,10 +248,8 @@ struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
 	struct ibv_cq *ibv;
 	struct soft_cq *cq;
 
-	if (error) {
-		errno = -error;
-		return NULL;
-	}
+	if (error)
+		return pier_null_with(error);
 	/* A number that does not fit an int becomes one that is refused. */
 	ibv = pier_soft_create_cq(
 		context, attr->cqe > INT_MAX ? -1 : (int)attr->cqe, attr->cq_context,

@@ -12,11 +12,6 @@
 #include "qp.h"
 #include "responder.h"
 
-static bool may_send(enum ibv_qp_state state)
-{
-	return state == IBV_QPS_RTS || state == IBV_QPS_ERR;
-}
-
 static int check_opcode(const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -69,7 +64,7 @@ static int check_send(const struct soft_qp *qp, uint64_t position,
 	uint64_t length;
 	int error;
 
-	if (!may_send(qp->ibv.state))
+	if (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
 		return pier_fail(EINVAL,
 				 "soft0: QP %#x accepts sends in RTS and ERR only",
 				 qp->ibv.qp_num);
@@ -102,15 +97,6 @@ static void copy_inline(uint8_t *to, const struct ibv_send_wr *wr)
 	}
 }
 
-static void store_atomic_target(struct soft_send *send, const struct ibv_send_wr *wr)
-{
-	send->address = wr->wr.atomic.remote_addr;
-	send->key = wr->wr.atomic.rkey;
-	send->operands[0] = wr->wr.atomic.compare_add;
-	send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
-								    : 0;
-}
-
 /*
  * Read only the members that the opcode uses: the caller need not set the others, and the
  * header, which goes to the peer, must not disclose the caller's stack.
@@ -138,7 +124,12 @@ static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		store_atomic_target(send, wr);
+		send->address = wr->wr.atomic.remote_addr;
+		send->key = wr->wr.atomic.rkey;
+		send->operands[0] = wr->wr.atomic.compare_add;
+		send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP
+					    ? wr->wr.atomic.swap
+					    : 0;
 		break;
 	default:
 		break;
@@ -251,7 +242,6 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 {
 	struct soft_recv_queue *rq = &qp->rq;
 	uint64_t head = atomic_load_explicit(&rq->head, memory_order_relaxed);
-	struct soft_recv *recv;
 
 	if (qp->srq)
 		return pier_fail(EINVAL, "soft0: QP %#x has a shared receive queue",
@@ -266,11 +256,7 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
 		return pier_fail(EINVAL, "soft0: %d elements, the receive queue takes %u",
 				 wr->num_sge, rq->max_sge);
-	recv = &rq->slots[head % rq->depth];
-	recv->wr_id = wr->wr_id;
-	recv->sge_count = wr->num_sge;
-	if (wr->num_sge > 0)
-		memcpy(recv->sges, wr->sg_list, wr->num_sge * sizeof(*recv->sges));
+	pier_soft_store_recv(&rq->slots[head % rq->depth], wr);
 	atomic_store_explicit(&rq->head, head + 1, memory_order_release);
 	return 0;
 }
@@ -594,10 +580,8 @@ struct ibv_qp *pier_soft_create_qp_ex(struct ibv_context *context,
 	int error = check_attr(context, attr);
 	struct ibv_qp *qp;
 
-	if (error) {
-		errno = -error;
-		return NULL;
-	}
+	if (error)
+		return pier_null_with(error);
 	qp = pier_soft_create_qp(attr->pd, &plain);
 	if (!qp)
 		return NULL;
@@ -605,8 +589,7 @@ struct ibv_qp *pier_soft_create_qp_ex(struct ibv_context *context,
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
 	    !add_builder((struct soft_qp *)qp)) {
 		pier_soft_destroy_qp(qp);
-		errno = ENOMEM;
-		return NULL;
+		return pier_null_with(-ENOMEM);
 	}
 	return qp;
 }

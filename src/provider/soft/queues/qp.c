@@ -82,11 +82,6 @@ const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
 	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
 }
 
-static bool carries_immediate(const struct soft_header *header)
-{
-	return header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM;
-}
-
 void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			     const struct soft_header *header)
 {
@@ -109,7 +104,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		cqe.wc.byte_len = header->length;
 		if (header->opcode == SOFT_WRITE_IMM)
 			cqe.wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-		if (carries_immediate(header)) {
+		if (header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM) {
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
 		}

@@ -453,14 +453,6 @@ static bool must_wait_for_earlier(const struct soft_qp *qp, const struct soft_se
 	       qp->sq.reads >= qp->attr.max_rd_atomic;
 }
 
-static void add_operands(struct soft_frame *frame, const struct soft_send *send)
-{
-	pier_put_le64(frame->payload, send->operands[0]);
-	pier_put_le64(frame->payload + SOFT_WORD_SIZE, send->operands[1]);
-	frame->source = SOFT_FROM_FRAME;
-	frame->length = SOFT_OPERANDS_SIZE;
-}
-
 /* Whether the peer can no longer delay or refuse it. */
 static bool is_settled(const struct soft_send *send)
 {
@@ -491,8 +483,12 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 		return;
 	if (pier_soft_has_response(send)) {
 		qp->sq.reads++;
-		if (pier_soft_is_atomic_wr(send->opcode))
-			add_operands(frame, send);
+		if (pier_soft_is_atomic_wr(send->opcode)) {
+			pier_put_le64(frame->payload, send->operands[0]);
+			pier_put_le64(frame->payload + SOFT_WORD_SIZE, send->operands[1]);
+			frame->source = SOFT_FROM_FRAME;
+			frame->length = SOFT_OPERANDS_SIZE;
+		}
 		return;
 	}
 	frame->source = SOFT_FROM_SEND;

@@ -28,15 +28,17 @@ static void free_srq(struct soft_srq *srq)
 	free(srq);
 }
 
-static bool allocate_slots(struct soft_srq *srq)
+bool pier_soft_allocate_recvs(uint32_t depth, uint32_t max_sge,
+			      struct soft_recv **ret_slots, struct ibv_sge **ret_sges)
 {
-	srq->slots = calloc(srq->depth, sizeof(*srq->slots));
-	srq->sges = calloc((size_t)srq->depth * srq->max_sge + 1, sizeof(*srq->sges));
-	if (!srq->slots || !srq->sges)
-		return false;
-	for (uint32_t i = 0; i < srq->depth; i++)
-		srq->slots[i].sges = srq->sges + (size_t)i * srq->max_sge;
-	return true;
+	struct soft_recv *slots = calloc((size_t)depth + 1, sizeof(*slots));
+	struct ibv_sge *sges = calloc((size_t)depth * max_sge + 1, sizeof(*sges));
+
+	for (uint32_t i = 0; slots && sges && i < depth; i++)
+		slots[i].sges = sges + (size_t)i * max_sge;
+	*ret_slots = slots;
+	*ret_sges = sges;
+	return slots && sges;
 }
 
 static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
@@ -51,7 +53,8 @@ static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
 	pier_soft_init_event_source(&srq->events, &srq->ibv);
 	srq->depth = attr->max_wr;
 	srq->max_sge = attr->max_sge;
-	if (!allocate_slots(srq)) {
+	if (!pier_soft_allocate_recvs(srq->depth, srq->max_sge, &srq->slots,
+				      &srq->sges)) {
 		free_srq(srq);
 		return NULL;
 	}
@@ -64,15 +67,11 @@ struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr
 	int error = check_init(&attr->attr);
 	struct soft_srq *srq;
 
-	if (error) {
-		errno = -error;
-		return NULL;
-	}
+	if (error)
+		return pier_null_with(error);
 	srq = allocate_srq(&attr->attr);
-	if (!srq) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (!srq)
+		return pier_null_with(-ENOMEM);
 	srq->ibv.context = pd->context;
 	srq->ibv.pd = pd;
 	srq->ibv.srq_context = attr->srq_context;
@@ -91,24 +90,25 @@ static void copy_recv(struct soft_recv *to, const struct soft_recv *from)
 static int resize_srq(struct soft_srq *srq, uint32_t depth)
 {
 	uint64_t used = srq->head - atomic_load(&srq->freed);
-	struct soft_srq larger = { .depth = depth, .max_sge = srq->max_sge };
+	struct soft_recv *slots;
+	struct ibv_sge *sges;
 
 	if (depth < 1 || depth > SOFT_MAX_WR || depth < used || depth < srq->limit)
 		return pier_fail(EINVAL,
 				 "soft0: %u requests for a shared receive queue in which "
 				 "%llu are outstanding; the limit is %d",
 				 depth, (unsigned long long)used, SOFT_MAX_WR);
-	if (!allocate_slots(&larger)) {
-		free(larger.slots);
-		free(larger.sges);
+	if (!pier_soft_allocate_recvs(depth, srq->max_sge, &slots, &sges)) {
+		free(slots);
+		free(sges);
 		return -ENOMEM;
 	}
 	for (uint64_t i = srq->taken; i != srq->head; i++)
-		copy_recv(&larger.slots[i % depth], &srq->slots[i % srq->depth]);
+		copy_recv(&slots[i % depth], &srq->slots[i % srq->depth]);
 	free(srq->slots);
 	free(srq->sges);
-	srq->slots = larger.slots;
-	srq->sges = larger.sges;
+	srq->slots = slots;
+	srq->sges = sges;
 	srq->depth = depth;
 	return 0;
 }
@@ -174,8 +174,6 @@ int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
 
 static int queue_recv(struct soft_srq *srq, const struct ibv_recv_wr *wr)
 {
-	struct soft_recv *recv = &srq->slots[srq->head % srq->depth];
-
 	if (srq->head - atomic_load_explicit(&srq->freed, memory_order_acquire) >=
 	    srq->depth)
 		return pier_fail(ENOMEM,
@@ -185,11 +183,7 @@ static int queue_recv(struct soft_srq *srq, const struct ibv_recv_wr *wr)
 		return pier_fail(EINVAL,
 				 "soft0: %d elements, the shared receive queue takes %u",
 				 wr->num_sge, srq->max_sge);
-	recv->wr_id = wr->wr_id;
-	recv->sge_count = wr->num_sge;
-	if (wr->num_sge > 0)
-		memcpy(recv->sges, wr->sg_list, wr->num_sge * sizeof(*recv->sges));
-	srq->head++;
+	pier_soft_store_recv(&srq->slots[srq->head++ % srq->depth], wr);
 	return 0;
 }
 
@@ -222,17 +216,13 @@ static void check_limit(struct soft_srq *srq)
 
 bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken)
 {
-	const struct soft_recv *recv;
 	bool there;
 
 	pthread_mutex_lock(&srq->lock);
 	there = srq->taken != srq->head;
 	if (there) {
-		recv = &srq->slots[srq->taken++ % srq->depth];
-		ret_taken->recv = *recv;
 		ret_taken->recv.sges = ret_taken->sges;
-		memcpy(ret_taken->sges, recv->sges,
-		       (size_t)recv->sge_count * sizeof(*recv->sges));
+		copy_recv(&ret_taken->recv, &srq->slots[srq->taken++ % srq->depth]);
 		ret_taken->there = true;
 		check_limit(srq);
 	}

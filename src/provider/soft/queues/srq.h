@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <infiniband/verbs.h>
 
@@ -45,6 +46,19 @@ struct soft_taken {
 	struct soft_recv recv;
 	struct ibv_sge sges[SOFT_MAX_SGE];
 };
+
+/* Allocates slots with room for max_sge elements each. False: no memory; free() both. */
+bool pier_soft_allocate_recvs(uint32_t depth, uint32_t max_sge,
+			      struct soft_recv **ret_slots, struct ibv_sge **ret_sges);
+/* A request that was checked. */
+static inline void pier_soft_store_recv(struct soft_recv *recv,
+					const struct ibv_recv_wr *wr)
+{
+	recv->wr_id = wr->wr_id;
+	recv->sge_count = wr->num_sge;
+	if (wr->num_sge > 0)
+		memcpy(recv->sges, wr->sg_list, wr->num_sge * sizeof(*recv->sges));
+}
 
 struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 int pier_soft_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);

@@ -143,27 +143,10 @@ static int take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
 	return error;
 }
 
-/*
- * The next window in this slot must differ in the bits that the caller does not choose.
- */
-static void release_window_key(struct soft_mr_table *table, const struct soft_mw *mw)
-{
-	uint32_t index = mw->rkey >> SOFT_GENERATION_BITS;
-
-	table->slots[index].generation |= CHOSEN_MASK;
-	free_slot(table, index);
-}
-
 void pier_soft_free_keys(struct soft_mr_table *table)
 {
 	free(table->slots);
 	free(table->requested);
-}
-
-static bool region_contains(const struct soft_mr *mr, uint64_t address, uint64_t length)
-{
-	return address >= mr->iova &&
-	       pier_range_fits(address - mr->iova, length, mr->ibv.length);
 }
 
 struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_t address,
@@ -171,9 +154,11 @@ struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_
 {
 	struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, key);
 
-	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access)
+	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access ||
+	    address < mr->iova ||
+	    !pier_range_fits(address - mr->iova, length, mr->ibv.length))
 		return NULL;
-	return region_contains(mr, address, length) ? mr : NULL;
+	return mr;
 }
 
 /*
@@ -186,12 +171,6 @@ enum {
 	PEERS_RIGHTS = IBV_ACCESS_REMOTE_READ | WRITING
 };
 
-static struct ibv_mw *fail_alloc(int error)
-{
-	errno = -error;
-	return NULL;
-}
-
 struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	struct soft_pd *owner = soft_pd(pd);
@@ -199,13 +178,12 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	int error;
 
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
-		return fail_alloc(pier_fail(EINVAL,
-					    "soft0: there are no memory windows of "
-					    "type %d",
-					    (int)type));
+		return pier_null_with(
+			pier_fail(EINVAL, "soft0: there are no memory windows of type %d",
+				  (int)type));
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
-		return fail_alloc(-ENOMEM);
+		return pier_null_with(-ENOMEM);
 	mw->ibv.context = pd->context;
 	mw->ibv.pd = pd;
 	mw->ibv.type = type;
@@ -215,7 +193,7 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	pier_soft_unlock(owner->engine);
 	if (error) {
 		free(mw);
-		return fail_alloc(error);
+		return pier_null_with(error);
 	}
 	atomic_fetch_add(&owner->users, 1);
 	return &mw->ibv;
@@ -235,10 +213,14 @@ int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
 {
 	struct soft_mw *mw = (struct soft_mw *)ibv_mw;
 	struct soft_pd *pd = soft_pd(ibv_mw->pd);
+	uint32_t index;
 
 	pier_soft_lock(pd->engine);
+	index = mw->rkey >> SOFT_GENERATION_BITS;
 	unbind_window(mw);
-	release_window_key(pd->mrs, mw);
+	/* The next one in this slot must differ in the bits that the caller leaves. */
+	pd->mrs->slots[index].generation |= CHOSEN_MASK;
+	free_slot(pd->mrs, index);
 	pier_soft_unlock(pd->engine);
 	atomic_fetch_sub(&pd->users, 1);
 	free(mw);

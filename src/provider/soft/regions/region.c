@@ -162,8 +162,7 @@ static struct soft_mr *create_region(const struct pier_provider_part *parts,
 		return mr;
 	if (mr)
 		pier_soft_free_mr(mr);
-	errno = error ? -error : ENOMEM;
-	return NULL;
+	return pier_null_with(error ? error : -ENOMEM);
 }
 
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
@@ -179,8 +178,7 @@ struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 	if (!error)
 		return &mr->ibv;
 	pier_soft_free_mr(mr);
-	errno = -error;
-	return NULL;
+	return pier_null_with(error);
 }
 
 struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
@@ -281,13 +279,6 @@ static void swap_memory(struct soft_mr *mr, struct soft_mr *other)
 	mr->ibv.length = other->ibv.length;
 }
 
-static void change_pd(struct soft_mr *mr, struct ibv_pd *pd)
-{
-	atomic_fetch_sub(&soft_pd(mr->ibv.pd)->users, 1);
-	atomic_fetch_add(&soft_pd(pd)->users, 1);
-	mr->ibv.pd = pd;
-}
-
 /* 0 or -errno. The engine holds its lock while it uses the region. */
 static int replace_region(struct soft_mr *mr, struct soft_mr *replacement,
 			  struct ibv_pd *pd)
@@ -300,7 +291,9 @@ static int replace_region(struct soft_mr *mr, struct soft_mr *replacement,
 	if (!user) {
 		engine->ops->revoke_region(mr);
 		swap_memory(mr, replacement);
-		change_pd(mr, pd);
+		atomic_fetch_sub(&soft_pd(mr->ibv.pd)->users, 1);
+		atomic_fetch_add(&soft_pd(pd)->users, 1);
+		mr->ibv.pd = pd;
 	}
 	pier_soft_unlock(engine);
 	return user ? pier_fail(EBUSY, "soft0: %s is bound to the region", user) : 0;

@@ -223,16 +223,6 @@ static int keep_fd(struct soft_segment *segment, int fd)
 	return 0;
 }
 
-/*
- * A dma-buf never changes its size. A memfd with F_SEAL_SHRINK cannot shrink, and holes
- * in it are filled when they are touched. But a hole in huge pages may find no free huge
- * page, which is a SIGBUS (hugetlb_no_page() in the kernel).
- */
-static bool is_steady(int fd, enum kind kind)
-{
-	return kind == KIND_DMABUF || has_seals(fd, kind, F_SEAL_SHRINK);
-}
-
 /* Maps a part of a dma-buf or memfd. Also after a failure detach_segment() follows. */
 static int attach_fd(struct soft_segment *segment, const struct pier_provider_part *part,
 		     int access)
@@ -252,7 +242,12 @@ static int attach_fd(struct soft_segment *segment, const struct pier_provider_pa
 	segment->offset = part->offset;
 	segment->dmabuf = kind == KIND_DMABUF;
 	/* Seals before size: from then on the size cannot shrink. */
-	segment->steady = is_steady(part->fd, kind);
+	/*
+	 * A dma-buf never changes its size. A memfd with F_SEAL_SHRINK cannot shrink, and
+	 * holes in it are filled when they are touched. But a hole in huge pages may find
+	 * no free huge page, which is a SIGBUS (hugetlb_no_page() in the kernel).
+	 */
+	segment->steady = segment->dmabuf || has_seals(part->fd, kind, F_SEAL_SHRINK);
 	segment->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
 	segment->readonly = has_seals(part->fd, kind, F_SEAL_FUTURE_WRITE) ||
 			    has_seals(part->fd, kind, F_SEAL_WRITE);
@@ -356,12 +351,6 @@ static int attach_part(struct soft_mr *mr, const struct pier_provider_part *part
 	return attach_fd(segment, part, mr->access);
 }
 
-/* As libibverbs sets it: the offset in the fd, not the iova. */
-static void *first_address(const struct pier_provider_part *part)
-{
-	return part->fd == -1 ? part->addr : (void *)(uintptr_t)part->offset;
-}
-
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access)
 {
@@ -369,7 +358,9 @@ struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 
 	if (!mr)
 		return NULL;
-	mr->ibv.addr = first_address(&parts[0]);
+	/* As libibverbs sets it: the offset in the fd, not the iova. */
+	mr->ibv.addr = parts[0].fd == -1 ? parts[0].addr
+					 : (void *)(uintptr_t)parts[0].offset;
 	mr->iova = iova;
 	mr->access = access;
 	pier_list_init(&mr->grants);
