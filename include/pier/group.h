@@ -49,8 +49,8 @@ PIER_BEGIN_DECLS
  * Time: as for channels (<pier/channel.h>). PIER_TIMEOUT_DEFAULT selects the timeout in
  * the channels' attributes. A call has one deadline for all ranks, not one for each.
  * After a pier_group_wait() that times out, the caller can wait again. The other calls
- *end what they have begun: pier_group_exchange() stops the channels of late requests, and
- *a barrier or connecting fails in all members.
+ * end what they have begun: pier_group_exchange() stops the channels of late requests,
+ * and a barrier or connecting fails in all members.
  *
  * Lifetime: a group keeps its protection domain. It owns its channels, and destroys
  * them.

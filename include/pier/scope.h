@@ -25,8 +25,10 @@ PIER_BEGIN_DECLS
  *
  *	PIER_SCOPE(channel, NULL, &report) {
  *		for (i = 0; i < count; i++) {
- *			report.body_error = pier_channel_post_write(channel, &pieces[i],
- *1, &remotes[i], NULL); if (report.body_error) break;
+ *			report.body_error = pier_channel_post_write(
+ *				channel, &pieces[i], 1, &remotes[i], NULL);
+ *			if (report.body_error)
+ *				break;
  *		}
  *	}
  *	if (report.error)

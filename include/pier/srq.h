@@ -28,7 +28,7 @@ PIER_BEGIN_DECLS
  * with immediate data that arrives takes the oldest receive of the queue. It becomes a
  * message of its channel, with the context of that receive. Messages of one channel are
  * returned in the order in which the peer posted them; messages of different channels
- *have no defined order. If the queue has no receive, the sender retries according to its
+ * have no defined order. If the queue has no receive, the sender retries according to its
  * rnr_retry_count.
  *
  * A receive occupies a place of the queue from pier_srq_post_recv() until its message

@@ -53,8 +53,8 @@ PIER_BEGIN_DECLS
  *
  * If one end fails, the other fails with the same error. An error after all bytes were
  * released no longer counts. Reporting it can take up to stall_ms. Then the end stops the
- *rails that still have chunks in flight, so it does not wait for a peer that takes no
- *more.
+ * rails that still have chunks in flight, so it does not wait for a peer that takes no
+ * more.
  *
  * Rails: both ends name the same rails in the same order. If a rail fails, the others
  * move its chunks, but only after the peer has stopped its end of that rail: late

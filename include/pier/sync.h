@@ -92,7 +92,7 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * Errors: as for pier_mr_sync_for_nic(). If the NIC must read back: -EOPNOTSUPP or
  * -EINVAL it has no reliable queue pairs; -ENETDOWN none of its ports is active;
  * -ETIMEDOUT, -EHOSTUNREACH or -EIO the read failed. After an error device code may see
- *old bytes.
+ * old bytes.
  */
 PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 				     uint64_t length);

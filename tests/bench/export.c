@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What pier adds to an export by the CUDA driver. With the fake driver in
- *LD_LIBRARY_PATH:
+ * LD_LIBRARY_PATH:
  *
  *	pier-export WAY COUNT
  *

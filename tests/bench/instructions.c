@@ -14,7 +14,7 @@
  *
  * and with -batch behind it, BATCH writes under one doorbell, of which the last is
  * signalled, by pier_channel_post_batch(); with -pairs by pier_channel_post_writes().
- *Every way makes its element and its remote part anew for each write.
+ * Every way makes its element and its remote part anew for each write.
  *
  * With INLINE defined, the plain calls are those of <pier/inline.h>.
  */
