@@ -121,13 +121,11 @@ PIER_API int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *m
 PIER_API uint64_t pier_counter_read(const struct pier_counter *counter);
 
 /**
- * Change the value: pier_counter_set() replaces it, and discards the count so far;
- * pier_counter_add() adds to it, and discards nothing. Both wake threads that wait for
- * a value reached by the change.
+ * Add to the value, modulo 2^64, and wake threads that wait for a value reached by that.
+ * No write goes uncounted meanwhile.
  *
  * Errors: -ECHILD the counter belongs to the parent process.
  */
-PIER_API int pier_counter_set(struct pier_counter *counter, uint64_t value);
 PIER_API int pier_counter_add(struct pier_counter *counter, uint64_t value);
 
 /**

@@ -60,8 +60,8 @@ PIER_BEGIN_DECLS
  * including to create and to destroy them. A shared completion queue belongs to one
  * thread, as a channel does.
  *
- * Processes: in a child of fork(2), every call except pier_cq_fd(), pier_cq_next_ms()
- * and pier_cq_room() fails with -ECHILD for a queue of the parent (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except pier_cq_fd() and
+ * pier_cq_next_ms() fails with -ECHILD for a queue of the parent (<pier/device.h>).
  */
 
 struct pier_cq;
@@ -159,11 +159,6 @@ PIER_API int pier_cq_arm(struct pier_cq *cq);
  * fail.
  */
 PIER_API int pier_cq_next_ms(const struct pier_cq *cq);
-
-/**
- * Return the number of entries that no channel has reserved. Cannot fail.
- */
-PIER_API uint32_t pier_cq_room(const struct pier_cq *cq);
 
 PIER_END_DECLS
 

@@ -41,7 +41,7 @@ PIER_BEGIN_DECLS
  *
  * When a channel breaks, the messages that had arrived are returned first. Then the
  * calls that return messages fail with -EPIPE; pier_error_message() has the cause, and
- * pier_recv_pool_broken() returns the channel. A pool of one channel fails this way
+ * the message names the channel. A pool of one channel fails this way
  * from then on. A shared pool fails once for each broken channel and continues with the
  * others; when no working channel is left, it fails from then on.
  *
@@ -190,8 +190,9 @@ PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
  * Returns 1 and writes the message, which must be passed to pier_recv_pool_release().
  * Returns 0 and writes nothing if there is none and timeout_ms is 0.
  *
- * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid; -EPIPE a
- * channel is broken, as described in <pier/recv_pool.h>; -EIO ibv_poll_cq(3) failed;
+ * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid; -EPIPE
+ * ret_message->channel is broken, as described in <pier/recv_pool.h>, or was destroyed
+ * (NULL); -EIO ibv_poll_cq(3) failed;
  * -ENOMEM; others of ibv_req_notify_cq(3) and poll(2), and of ibv_post_recv(3) and
  * ibv_post_srq_recv(3) if slots could not be posted: the next call tries again.
  */
@@ -205,12 +206,6 @@ PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
  */
 PIER_API int pier_recv_pool_release(struct pier_recv_pool *pool,
 				    const struct pier_pool_message *message);
-
-/**
- * Return the channel of the last -EPIPE; NULL: there was none, or the channel is
- * destroyed. Cannot fail.
- */
-PIER_API struct pier_channel *pier_recv_pool_broken(const struct pier_recv_pool *pool);
 
 PIER_END_DECLS
 

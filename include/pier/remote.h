@@ -56,13 +56,22 @@ PIER_API int pier_remote_sub(const struct pier_remote *remote, uint64_t offset,
  * starts at `field_offset` in element `index`. The macros below call this function.
  *
  * size        of one element, in bytes
- * field_size  in bytes; for the whole element, set it to size and field_offset to 0
+ * field_size  in bytes, from 1; for the whole element, set it to size and field_offset
+ *             to 0
  *
  * Errors: -ERANGE the field is not inside the region, also if index * size overflows.
  */
-PIER_API int pier_remote_element(const struct pier_remote *remote, uint64_t index,
-				 uint64_t size, uint64_t field_offset,
-				 uint64_t field_size, struct pier_remote *ret_remote);
+static inline int pier_remote_element(const struct pier_remote *remote, uint64_t index,
+				      uint64_t size, uint64_t field_offset,
+				      uint64_t field_size, struct pier_remote *ret_remote)
+{
+	/* No region ends behind the last address. */
+	uint64_t offset = UINT64_MAX;
+
+	if (size == 0 || index <= (UINT64_MAX - field_offset) / size)
+		offset = index * size + field_offset;
+	return pier_remote_sub(remote, offset, field_size, ret_remote);
+}
 
 /** Select element `index` of a remote array of `type`. Returns 0 or -ERANGE. */
 #define PIER_REMOTE_ARRAY(remote, type, index, ret_remote)                    \

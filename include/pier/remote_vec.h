@@ -39,23 +39,15 @@ PIER_API int pier_mr_remote_vec(const struct pier_mr *mr, struct pier_remote *re
 				uint32_t capacity, uint32_t *ret_count);
 
 /**
- * Return the length of a vector in bytes.
- *
- * Errors: -ERANGE the sum, or the end of a part, exceeds 64 bits.
- */
-PIER_API int pier_remote_vec_length(const struct pier_remote *parts, uint32_t count,
-				    uint64_t *ret_length);
-
-/**
  * Select a part of a vector: the vector of `length` bytes at `offset`.
  *
  * offset    in bytes; may equal the vector's length if length is 0
  * length    in bytes; 0 gives no parts
  * capacity  of ret_parts; `count` is always enough
  *
- * Errors: -ERANGE the part is not inside the vector, or an error of
- * pier_remote_vec_length(); -ENOSPC the part has more parts than `capacity`
- * (pier_error_message() gives the number).
+ * Errors: -ERANGE the part is not inside the vector, or the sum of the vector's lengths,
+ * or the end of one of its parts, exceeds 64 bits; -ENOSPC the part has more parts than
+ * `capacity` (pier_error_message() gives the number).
  */
 PIER_API int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count,
 				 uint64_t offset, uint64_t length,
@@ -77,7 +69,7 @@ PIER_API int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count
  * Returns the size of the form in bytes, PIER_REMOTE_VEC_WIRE_SIZE(count).
  *
  * Errors: -E2BIG there are more than PIER_MR_PARTS_MAX parts; -ERANGE as for
- * pier_remote_vec_length(); -ENOSPC size is too small.
+ * pier_remote_vec_sub(); -ENOSPC size is too small.
  */
 PIER_API int pier_remote_vec_pack(const struct pier_remote *parts, uint32_t count,
 				  void *ret_wire, size_t size);

@@ -217,7 +217,7 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeou
  * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
  * request has elements, and a `state` of a transfer that did not announce; -ERANGE the
  * bytes are not inside a region or a remote vector, or an error of
- * pier_remote_vec_length(); -EACCES a region is a memory window, or (reading) was
+ * pier_remote_vec_sub(); -EACCES a region is a memory window, or (reading) was
  * registered without LOCAL_WRITE; -ENOTCONN a channel is not connected; -EPIPE a
  * channel is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is
  * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has the wrong size; -EBADMSG

@@ -19,15 +19,18 @@ static struct pier_py_remote *allocate_parts(uint32_t count)
 PyObject *pier_py_remote_new(const struct pier_remote *parts, uint32_t count)
 {
 	struct pier_py_remote *self;
-	uint64_t length;
-	int error = pier_remote_vec_length(parts, count, &length);
+	uint32_t none;
+	/* Only checks the parts. */
+	int error = pier_remote_vec_sub(parts, count, 0, 0, NULL, 0, &none);
 
 	if (error)
 		return pier_py_fail(error);
 	self = allocate_parts(count);
 	if (!self)
 		return NULL;
-	self->length = length;
+	self->length = 0;
+	for (uint32_t i = 0; i < count; i++)
+		self->length += parts[i].length;
 	if (count)
 		memcpy(self->parts, parts, count * sizeof(*parts));
 	return (PyObject *)self;

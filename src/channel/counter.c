@@ -104,15 +104,6 @@ uint64_t pier_counter_read(const struct pier_counter *counter)
 	return atomic_load(&counter->count.value);
 }
 
-int pier_counter_set(struct pier_counter *counter, uint64_t value)
-{
-	if (pier_inherited(&counter->object))
-		return pier_fail_inherited(&counter->object);
-	atomic_store(&counter->count.value, value);
-	wake_waiters(&counter->count);
-	return 0;
-}
-
 int pier_counter_add(struct pier_counter *counter, uint64_t value)
 {
 	if (pier_inherited(&counter->object))

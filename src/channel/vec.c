@@ -6,6 +6,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "posting.h"
+#include "region/mr.h"
 #include "status.h"
 #include "stop.h"
 #include "vec.h"

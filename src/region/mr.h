@@ -7,6 +7,7 @@
 
 #include <pier/hot.h>
 #include <pier/mr.h>
+#include <pier/remote.h>
 
 #include "core/list.h"
 #include "device/pd.h"
@@ -46,6 +47,13 @@ enum pier_key_plan {
 	PIER_KEY_OF_DMABUF,   /* one dma-buf is made of all ranges */
 	PIER_KEY_UNAVAILABLE, /* one key is asked for, and nothing joins the ranges */
 };
+
+/*
+ * The length of a remote vector in bytes. Errors: -ERANGE the sum, or the end of a part,
+ * exceeds 64 bits.
+ */
+int pier_remote_vec_length(const struct pier_remote *parts, uint32_t count,
+			   uint64_t *ret_length);
 
 /* Move the beginning of a range forward. */
 static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offset)

@@ -94,21 +94,6 @@ int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t 
 	return 0;
 }
 
-int pier_remote_element(const struct pier_remote *remote, uint64_t index, uint64_t size,
-			uint64_t field_offset, uint64_t field_size,
-			struct pier_remote *ret_remote)
-{
-	uint64_t offset;
-
-	if (pier_mul_u64(index, size, &offset) &&
-	    pier_add_u64(offset, field_offset, &offset))
-		return pier_remote_sub(remote, offset, field_size, ret_remote);
-	return pier_fail(ERANGE,
-			 "element %" PRIu64 " of %" PRIu64
-			 " bytes: the offset overflows 64 bits",
-			 index, size);
-}
-
 /*
  * The wire form, little-endian:
  *

@@ -72,11 +72,6 @@ void pier_cq_release(struct pier_cq *cq, uint32_t entries, const struct pier_srq
 	free(share);
 }
 
-uint32_t pier_cq_room(const struct pier_cq *cq)
-{
-	return (uint32_t)cq->completions.cq->cqe - cq->reserved;
-}
-
 /* Fibonacci hashing: the numbers of queue pairs can have any pattern. */
 static struct pier_channel **bucket_of(const struct pier_cq *cq, uint32_t qp_num)
 {

@@ -35,6 +35,12 @@ struct pier_cq {
 	int64_t keepalive_at;	  /* no keepalive is due before: see pier_now() */
 };
 
+/* The entries that no channel has reserved. */
+static inline uint32_t pier_cq_room(const struct pier_cq *cq)
+{
+	return (uint32_t)cq->completions.cq->cqe - cq->reserved;
+}
+
 /*
  * Reserve entries for a channel and everything that its shared receive queue can
  * complete; the latter once for all channels of that queue.

@@ -68,9 +68,10 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 
 /* The messages of receive pools. */
 
-static int report_broken(struct pier_recv_pool *pool, struct pier_channel *channel)
+static int report_broken(struct pier_channel *channel,
+			 struct pier_pool_message *ret_message)
 {
-	pool->broken = channel;
+	ret_message->channel = channel;
 	return pier_fail_broken(channel);
 }
 
@@ -106,18 +107,20 @@ static int take_from_channel(struct pier_recv_pool *pool,
 	struct pier_result result;
 	int done;
 
-	if (!channel)
+	if (!channel) {
+		ret_message->channel = NULL;
 		return pier_fail(EPIPE, "the channel of the receive pool was destroyed");
+	}
 	done = slot ? pier_work_poll(channel, slot->work, &result)
 		    : pier_collect_while_idle(channel);
 	if (done < 0)
 		return done;
 	if (!slot || done == 0)
-		return channel->broken ? report_broken(pool, channel) : 0;
+		return channel->broken ? report_broken(channel, ret_message) : 0;
 	pier_slots_take(&pool->posted);
 	if (result.error) {
 		pier_pool_put(pool, slot);
-		return report_broken(pool, channel);
+		return report_broken(channel, ret_message);
 	}
 	lend_slot(pool, channel, slot, &result, ret_message);
 	return 1;
@@ -148,7 +151,7 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	if (!channel->broken || channel->reported_broken)
 		return 0;
 	channel->reported_broken = true;
-	return report_broken(pool, channel);
+	return report_broken(channel, ret_message);
 }
 
 static struct pier_channel *channel_at(const struct pier_list *link)
@@ -179,7 +182,7 @@ static int take_from_any(struct pier_recv_pool *pool,
 		if (!channel->broken)
 			working = channel;
 	}
-	return working || !channel ? 0 : report_broken(pool, channel);
+	return working || !channel ? 0 : report_broken(channel, ret_message);
 }
 
 static int take_message(struct pier_recv_pool *pool,

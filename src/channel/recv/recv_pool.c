@@ -524,14 +524,9 @@ int pier_recv_pool_destroy(struct pier_recv_pool *pool)
 
 void pier_end_pool(struct pier_channel *channel)
 {
-	struct pier_recv_pool *pool = channel->attr.srq ? channel->attr.srq->pool
-							: channel->pool;
+	struct pier_recv_pool *pool = channel->pool;
 
 	if (!pool)
-		return;
-	if (pool->broken == channel)
-		pool->broken = NULL;
-	if (pool->srq)
 		return;
 	while (pool->posted.count > 0) {
 		struct pier_recv_slot *slot = pier_slots_take(&pool->posted);
@@ -545,9 +540,4 @@ void pier_end_pool(struct pier_channel *channel)
 struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool)
 {
 	return pool->srq;
-}
-
-struct pier_channel *pier_recv_pool_broken(const struct pier_recv_pool *pool)
-{
-	return pool->broken;
 }

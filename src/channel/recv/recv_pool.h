@@ -46,7 +46,6 @@ struct pier_recv_pool {
 	uint32_t held;
 	uint32_t batch; /* slots that are posted together */
 	uint64_t sequence;
-	struct pier_channel *broken;
 
 	struct pollfd *fds; /* of its channels, while sleeping */
 	uint32_t fd_room;

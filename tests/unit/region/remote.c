@@ -12,6 +12,8 @@
 #include <pier/error.h>
 #include <pier/remote.h>
 
+#include "region/mr.h"
+
 static const struct pier_mr local = {
 	.mr = &verbs_mr,
 	.iova = 0x1000,

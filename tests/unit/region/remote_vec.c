@@ -11,6 +11,8 @@
 
 #include <pier/remote_vec.h>
 
+#include "region/mr.h"
+
 static const struct pier_mr local = {
 	.mr = &verbs_mr,
 	.iova = 0x1000,

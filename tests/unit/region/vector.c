@@ -17,6 +17,7 @@
 #include <pier/pier.h>
 
 #include "device/device.h"
+#include "region/mr.h"
 
 enum {
 	SLOT = 12 * 1024 + 1, /* each range lies in one slot and touches no other */

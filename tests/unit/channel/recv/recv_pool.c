@@ -337,13 +337,12 @@ static void delivers_before_it_fails_body(bool shared)
 	arrive(&fixture, 1);
 	arrive(&fixture, 2);
 	fake_complete(ids_of(&fixture)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	assert_null(pier_recv_pool_broken(fixture.pool));
 	messages[0] = expect_next(&fixture, 1);
 	messages[1] = expect_next(&fixture, 2);
 	for (int i = 0; i < 3; i++) {
 		expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
 		assert_non_null(strstr(pier_error_message(), "longer"));
-		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
+		assert_ptr_equal(none.channel, fixture.channel);
 		expect_result(pier_recv_pool_wait(fixture.pool, 1, &none), -EPIPE);
 	}
 	expect_ok(pier_recv_pool_release(fixture.pool, &messages[1]));
@@ -371,7 +370,7 @@ static void reports_each_broken_channel_once(void **state)
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	pier_break_channel(fixture.channel, -ECANCELED, "broken by the test");
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
+	assert_ptr_equal(message.channel, fixture.channel);
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 0);
 	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
@@ -381,10 +380,9 @@ static void reports_each_broken_channel_once(void **state)
 	pier_break_channel(other, -ECANCELED, "so is the other");
 	for (int i = 0; i < 3; i++) {
 		expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
-		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
+		assert_ptr_equal(message.channel, other);
 	}
 	expect_ok(pier_channel_destroy(other));
-	assert_null(pier_recv_pool_broken(fixture.pool));
 	fake.cq = first;
 	close_fixture(&fixture);
 }
@@ -452,6 +450,7 @@ static void outlives_its_channel(void **state)
 	message = expect_next(&fixture, 1);
 	expect_ok(pier_channel_destroy(fixture.channel));
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
+	assert_null(none.channel);
 	assert_non_null(strstr(pier_error_message(), "destroyed"));
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
 	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
@@ -498,7 +497,7 @@ static void returns_messages_before_reporting_a_channel(void **state)
 	assert_ptr_equal(message.channel, other);
 	expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
+	assert_ptr_equal(message.channel, other);
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 0);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
