@@ -345,7 +345,7 @@ static void pause_listeners(struct soft_node *node, uint64_t nanoseconds)
 }
 
 /*
- * Each pending connection takes a slot for at most two seconds, reads of at most 144
+ * Each pending connection takes a slot for at most ten seconds, reads of at most 144
  * bytes, and one fd beside its own, which only processes of our user may send.
  *
  * Strangers can fill all slots: over TCP, and if this process is root also over the Unix
@@ -359,9 +359,14 @@ static void pause_listeners(struct soft_node *node, uint64_t nanoseconds)
  * closed when they are accepted and take no slot.
  */
 
+/*
+ * Longer than a caller waits (call.c): a listener that gave up first would refuse a
+ * caller whose process got no processor for a while.
+ */
+#define DEADLINE_NANOSECONDS UINT64_C(10000000000)
+
 enum {
 	ACCEPTS_PER_EVENT = 16,
-	DEADLINE_NANOSECONDS = 2000000000,
 	/*
 	 * Connections older than this may be replaced. The hello follows the connect at
 	 * once; the proof takes one more round trip.

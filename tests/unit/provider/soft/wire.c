@@ -13,6 +13,7 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/qp.h"
 
 /* Everything from the network is treated as hostile. */
 
@@ -458,6 +459,38 @@ static void survives_a_crowd_of_strangers(void **state)
 	assert_int_equal(fixture_count_fds(), before);
 }
 
+/* As if it had connected that much earlier. */
+static void wait_for_caller(struct soft_fixture *fixture, uint64_t seconds)
+{
+	struct soft_context *context = soft_context(fixture->context);
+
+	for (int i = 0; i < SOFT_MAX_PENDING; i++)
+		context->node.listeners.pending[i].deadline -= seconds * 1000000000;
+	context->engine.deadline = 0;
+	fake_step(fixture);
+}
+
+/* It may have got no processor meanwhile; it gives up after 5 s by itself. */
+static void listener_waits_longer_than_a_caller(void **state)
+{
+	const struct fixture_options stepped = { .stepped = 1 };
+	struct soft_fixture fixture;
+	char byte;
+	int fd;
+
+	(void)state;
+	fixture_open(&fixture, &stepped);
+	fd = fake_dial(&fixture);
+	fake_step(&fixture);
+	wait_for_caller(&fixture, 5);
+	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	wait_for_caller(&fixture, 5);
+	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+	close(fd);
+	fixture_close(&fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +507,7 @@ int main(void)
 		cmocka_unit_test(rejects_another_version),
 		cmocka_unit_test(rejects_replayed_messages),
 		cmocka_unit_test(survives_a_crowd_of_strangers),
+		cmocka_unit_test(listener_waits_longer_than_a_caller),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
