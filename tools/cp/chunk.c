@@ -283,7 +283,8 @@ int finish_pieces(struct link *link, struct slot *slot)
 {
 	size_t length, place = find_place(link, slot, 0, &length);
 
-	if (link->ipc && link_copy(link, place, length) < 0)
+	if (link->ipc &&
+	    pier_buffer_copy(link->peer, place, link->buffer, place, length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }

@@ -39,15 +39,6 @@ static struct node *node_of(const struct chain *chain, uint32_t index)
 	return &chain->hub.nodes[index + 1];
 }
 
-static void find_addresses(struct chain *chain, uint32_t index, const char *device)
-{
-	struct peers peers = { .list = "" };
-
-	find_peer_addresses(chain->options->destinations[index].host, chain->shell,
-			    device, &peers);
-	strcpy(node_of(chain, index)->addresses, peers.list);
-}
-
 /* Look up the destinations' addresses, which may take seconds. */
 static int open_chain(struct chain *chain, const struct cp_options *options,
 		      const struct shell *shell, const char *device,
@@ -65,18 +56,13 @@ static int open_chain(struct chain *chain, const struct cp_options *options,
 	if (!chain->hub.nodes || !chain->failures)
 		return fail(failure, EXIT_FILE, "out of memory");
 	for (uint32_t i = 0; i < count; i++) {
-		find_addresses(chain, i, device);
+		struct peers peers = { .list = "" };
+
+		find_peer_addresses(options->destinations[i].host, shell, device, &peers);
+		strcpy(node_of(chain, i)->addresses, peers.list);
 		fail(&chain->failures[i], EXIT_PEER, "the copy ended before it");
 	}
 	return 0;
-}
-
-static void name_failure(struct node *node, const char *host)
-{
-	struct failure unnamed = node->failure;
-
-	node->failure = (struct failure){ 0 };
-	fail(&node->failure, unnamed.status, "%s: %s", host, unnamed.text);
 }
 
 /* The server may take its time to start, and then finds this in its pipe. */
@@ -111,9 +97,13 @@ static void start_servers(struct chain *chain, const struct request *request)
 						  .outbox = &node->outbox };
 		if (start_remote(&node->remote, host, chain->shell, options->remote_pier,
 				 &node->control) < 0) {
+			struct failure unnamed = node->failure;
+
 			/* Nobody can be told. */
 			control_close(&node->control);
-			name_failure(node, host);
+			node->failure = (struct failure){ 0 };
+			fail(&node->failure, unnamed.status, "%s: %s", host,
+			     unnamed.text);
 			lose_node(&chain->hub, i + 1);
 		} else if (send_first(node, request, options->destinations[i].path) < 0) {
 			lose_node(&chain->hub, i + 1);
@@ -148,34 +138,10 @@ static int connect_hub(struct chain *chain, struct control *control)
 	return 0;
 }
 
-static void *run_thread(void *argument)
-{
-	run_hub(argument);
-	return NULL;
-}
-
 /* Of the attempt: why the last destination was left out; NULL: some are left. */
 static const struct failure *find_last_loss(const struct chain *chain)
 {
 	return chain->hub.last ? &chain->hub.nodes[chain->hub.last].failure : NULL;
-}
-
-/* If not, that is the destinations' failure, and not this side's. */
-static int check_any_left(struct chain *chain, struct control *control)
-{
-	const struct failure *failure = find_last_loss(chain);
-
-	if (!failure)
-		return 0;
-	control->failure_from_peer = true;
-	return fail(control->failure, failure->status, "%s", failure->text);
-}
-
-static void list_all_addresses(const struct hub *hub, struct peers *ret_peers)
-{
-	list_addresses(hub, 0, ret_peers->list, sizeof(ret_peers->list));
-	if (!ret_peers->list[0])
-		strcpy(ret_peers->list, "none");
 }
 
 /*
@@ -188,6 +154,7 @@ static int start_chain(struct chain *chain, const struct request *request,
 		       struct peers *ret_peers)
 {
 	struct hub *hub = &chain->hub;
+	const struct failure *loss;
 	struct frame frame;
 	int error;
 
@@ -200,29 +167,24 @@ static int start_chain(struct chain *chain, const struct request *request,
 	hub->again = false;
 	hub->last = 0;
 	start_servers(chain, request);
-	if (check_any_left(chain, control) < 0 || connect_hub(chain, control) < 0)
+	/* None is left: that is the destinations' failure, and not this side's. */
+	if (hub->last) {
+		loss = &hub->nodes[hub->last].failure;
+		control->failure_from_peer = true;
+		return fail(control->failure, loss->status, "%s", loss->text);
+	}
+	if (connect_hub(chain, control) < 0)
 		return -1;
-	list_all_addresses(hub, ret_peers);
+	list_addresses(hub, 0, ret_peers->list, sizeof(ret_peers->list));
+	if (!ret_peers->list[0])
+		strcpy(ret_peers->list, "none");
 	/* From now on the nodes are the thread's. */
-	error = pthread_create(&chain->thread, NULL, run_thread, hub);
+	error = pthread_create(&chain->thread, NULL, run_hub, hub);
 	if (error)
 		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
 			    strerror(error));
 	chain->running = true;
 	return control_expect(control, FRAME_READY, &frame);
-}
-
-/* The pipes of all servers were closed at `closed_ns`: they end at the same time. */
-static void end_server(struct chain *chain, uint32_t index, uint64_t closed_ns)
-{
-	struct node *node = node_of(chain, index);
-
-	node->control.waited_ms = (int)((now_ns() - closed_ns) / 1000000);
-	end_remote(&node->remote, &node->control);
-	if (node->state == NODE_DONE)
-		chain->failures[index] = (struct failure){ 0 };
-	else if (node->failure.status)
-		chain->failures[index] = node->failure;
 }
 
 /* Wait for the hub and the servers. */
@@ -238,9 +200,18 @@ static void end_chain(struct chain *chain, struct control *control)
 		control_close(&chain->hub.nodes[0].control);
 	for (uint32_t i = 0; i < chain->options->destination_count; i++)
 		control_close(&node_of(chain, i)->control);
+	/* All pipes are closed, so the servers end at the same time. */
 	closed_ns = now_ns();
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		end_server(chain, i, closed_ns);
+	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
+		struct node *node = node_of(chain, i);
+
+		node->control.waited_ms = (int)((now_ns() - closed_ns) / 1000000);
+		end_remote(&node->remote, &node->control);
+		if (node->state == NODE_DONE)
+			chain->failures[i] = (struct failure){ 0 };
+		else if (node->failure.status)
+			chain->failures[i] = node->failure;
+	}
 }
 
 static void renew_node(struct node *node)
@@ -249,16 +220,6 @@ static void renew_node(struct node *node)
 
 	strcpy(renewed.addresses, node->addresses);
 	*node = renewed;
-}
-
-static bool begin_again(struct chain *chain)
-{
-	if (!chain->hub.again)
-		return false;
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		if (node_of(chain, i)->state != NODE_OUT)
-			renew_node(node_of(chain, i));
-	return true;
 }
 
 /* Alone: there is no other neighbour then than the sender. */
@@ -287,7 +248,12 @@ static bool retry_one(struct chain *chain)
  */
 static bool plan_attempt(struct chain *chain)
 {
-	return begin_again(chain) || retry_one(chain);
+	if (!chain->hub.again)
+		return retry_one(chain);
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		if (node_of(chain, i)->state != NODE_OUT)
+			renew_node(node_of(chain, i));
+	return true;
 }
 
 /*
@@ -310,12 +276,6 @@ static bool report_chain(const struct chain *chain, struct failure *failure)
 		fail(failure, first->status, "not copied to %u of %u destinations", lost,
 		     count);
 	return lost < count;
-}
-
-static void close_chain(struct chain *chain)
-{
-	free(chain->hub.nodes);
-	free(chain->failures);
 }
 
 /* The client side of a copy. */
@@ -345,19 +305,11 @@ static void fill_side(struct cp_side *side, const struct operand *place,
 	snprintf(side->device, sizeof(side->device), "%s", device ? device : "");
 }
 
-/* Inside one host, with memory that the user chose, and no NIC. */
-static bool wants_ipc(const struct cp_options *options, const char *host)
-{
-	const char *device = secure_getenv("PIER_DEVICE");
-
-	return !host && options->source_memory[0] && options->destination_memory[0] &&
-	       !options->device && !options->remote_device && !(device && device[0]);
-}
-
 static void plan_copy(struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
 	const char *remote_device = options->remote_device;
+	const char *device = secure_getenv("PIER_DEVICE");
 	struct cp_side *source, *destination;
 	const char *source_device, *destination_device;
 	bool sender = !options->source.host[0];
@@ -370,7 +322,10 @@ static void plan_copy(struct copy *copy)
 	copy->role = sender ? CP_SENDER : CP_RECEIVER;
 	copy->request.role = sender ? CP_RECEIVER : CP_SENDER;
 	copy->request.settings = options->settings;
-	copy->request.settings.ipc = wants_ipc(options, copy->host);
+	/* Inside one host, with memory that the user chose, and no NIC. */
+	copy->request.settings.ipc = !copy->host && options->source_memory[0] &&
+				     options->destination_memory[0] && !options->device &&
+				     !options->remote_device && !(device && device[0]);
 	/* Fails only if the kernel has no such call; nothing could be verified then. */
 	if (getrandom(copy->request.settings.secret, CP_SECRET_SIZE, 0) != CP_SECRET_SIZE)
 		abort();
@@ -763,20 +718,11 @@ static void report_copy(const struct copy *copy)
 		print_result(copy);
 }
 
-static void fail_incomplete(struct copy *copy)
-{
-	uint32_t count = copy->transfer.left_out;
-
-	fail(&copy->failure, EXIT_FILE, "%u file%s %s", count, count == 1 ? "" : "s",
-	     copy->options->settings.dry_run ? "would not be copied; all others would"
-	     : count == 1		     ? "was not copied; all others were"
-					     : "were not copied; all others were");
-}
-
 static int copy_file(const struct cp_options *options)
 {
 	struct copy copy = { .options = options };
 	uint64_t start = now_ns();
+	uint32_t left_out;
 
 	plan_copy(&copy);
 	copy.control.signal_fd = -1;
@@ -791,11 +737,17 @@ static int copy_file(const struct cp_options *options)
 	close_notices(&copy.transfer.notices);
 	if (!options->settings.chain)
 		copy.arrived = !copy.failure.status;
-	if (copy.transfer.left_out)
-		fail_incomplete(&copy);
+	left_out = copy.transfer.left_out;
+	if (left_out)
+		fail(&copy.failure, EXIT_FILE, "%u file%s %s", left_out,
+		     left_out == 1 ? "" : "s",
+		     options->settings.dry_run ? "would not be copied; all others would"
+		     : left_out == 1	       ? "was not copied; all others were"
+					       : "were not copied; all others were");
 	copy.seconds = (double)(now_ns() - start) / 1e9;
 	report_copy(&copy);
-	close_chain(&copy.chain);
+	free(copy.chain.hub.nodes);
+	free(copy.chain.failures);
 	return copy.failure.status;
 }
 

@@ -148,18 +148,6 @@ static bool can_be_restored(const struct connection *connection)
 	       now_ns() < connection->deadline_ns;
 }
 
-/* The other side may have failed, too, and know why. */
-static int fail_with_peer(struct connection *connection, const struct failure *ours)
-{
-	/* Reading may replace the library's message, which `ours` has a copy of. */
-	if (!connection->settings->chain)
-		control_read_peer_failure(connection->control);
-	if (connection->failure->status)
-		return -1;
-	*connection->failure = *ours;
-	return ask_peer_for_cause(connection);
-}
-
 /* Later ones may only follow from the first. */
 static void note_cause(struct connection *connection, const char *cause)
 {
@@ -176,11 +164,19 @@ static int fail_rail(struct connection *connection, const struct rail *rail,
 
 	describe_rail(connection, rail, nic);
 	fail(&ours, EXIT_PEER, "%s failed%s: %s", step, nic, pier_error_message());
-	if (!can_be_restored(connection))
-		return fail_with_peer(connection, &ours);
-	note_cause(connection, ours.text);
-	connection->state = CONNECTION_BROKEN;
-	return -1;
+	if (can_be_restored(connection)) {
+		note_cause(connection, ours.text);
+		connection->state = CONNECTION_BROKEN;
+		return -1;
+	}
+	/* The other side may have failed, too, and know why. Reading may replace the
+	 * library's message, which `ours` has a copy of. */
+	if (!connection->settings->chain)
+		control_read_peer_failure(connection->control);
+	if (connection->failure->status)
+		return -1;
+	*connection->failure = ours;
+	return ask_peer_for_cause(connection);
 }
 
 int fail_channel(struct connection *connection, const char *step)
@@ -277,51 +273,40 @@ static const struct event {
 	{ FRAME_DONE, CP_SENDER, IN(IDLE), .next = CONNECTION_DONE },
 };
 
-/* Whether it has the form that the copy has chosen. */
-static bool is_of_this_copy(const struct connection *connection,
-			    const struct frame *frame)
+/* NULL: such a frame, or one of this form, may not come now. */
+static const struct event *find_event(const struct connection *connection,
+				      const struct frame *frame)
 {
 	const struct cp_settings *settings = connection->settings;
 
-	if (frame->type == FRAME_RELINK)
-		return settings->chain;
-	if (frame->type == FRAME_FILE)
-		return connection->take_file != NULL;
-	if (frame->type == FRAME_END)
-		return frame->length == (settings->verify ? CP_DIGEST_SIZE : 0);
-	return true;
-}
-
-static const struct event *find_event(const struct connection *connection, uint32_t type)
-{
+	if ((frame->type == FRAME_RELINK && !settings->chain) ||
+	    (frame->type == FRAME_FILE && !connection->take_file) ||
+	    (frame->type == FRAME_END &&
+	     frame->length != (settings->verify ? CP_DIGEST_SIZE : 0)))
+		return NULL;
 	for (size_t i = 0; i < sizeof(frame_events) / sizeof(frame_events[0]); i++)
-		if (frame_events[i].frame == type &&
+		if (frame_events[i].frame == frame->type &&
 		    (frame_events[i].roles & connection->role) &&
 		    is_in(connection, frame_events[i].states))
 			return &frame_events[i];
 	return NULL;
 }
 
-/*
- * Restoring the connection again and again is no progress. Neither are the keepalives
- * that the other side sends meanwhile: they may arrive when this side believes that the
- * connection is restored.
- */
-static bool is_progress(const struct connection *connection, const struct frame *frame)
-{
-	return !is_restoring(connection) && connection->is_proven &&
-	       frame->type != FRAME_SETUP && frame->type != FRAME_NONE;
-}
-
 int take_frame(struct connection *connection, const struct frame *frame)
 {
-	const struct event *event = find_event(connection, frame->type);
+	const struct event *event = find_event(connection, frame);
 
-	if (is_progress(connection, frame))
+	/*
+	 * Restoring the connection again and again is no progress. Neither are the
+	 * keepalives that the other side sends meanwhile: they may arrive when this side
+	 * believes that the connection is restored.
+	 */
+	if (!is_restoring(connection) && connection->is_proven &&
+	    frame->type != FRAME_SETUP && frame->type != FRAME_NONE)
 		restart_timeout(connection);
 	if (frame->type == FRAME_KEEPALIVE || frame->type == FRAME_NONE)
 		return 0;
-	if (!event || !is_of_this_copy(connection, frame))
+	if (!event)
 		return fail(connection->failure, EXIT_PEER,
 			    "unexpected control message of type %u", frame->type);
 	if (event->take && event->take(connection, frame) < 0)
@@ -329,15 +314,6 @@ int take_frame(struct connection *connection, const struct frame *frame)
 	if (!event->stays)
 		connection->state = event->next;
 	return 0;
-}
-
-static int handle_frame(struct connection *connection)
-{
-	struct frame frame;
-
-	if (control_receive(connection->control, &frame) < 0)
-		return -1;
-	return take_frame(connection, &frame);
 }
 
 /* Send keepalives well before the other side times out. */
@@ -364,13 +340,6 @@ int keep_peer_waiting(struct connection *connection)
 		return -1;
 	restart_timeout(connection);
 	return send_keepalive(connection, now_ns());
-}
-
-static int milliseconds_until(uint64_t time_ns)
-{
-	uint64_t now = now_ns();
-
-	return time_ns <= now ? 0 : (int)((time_ns - now + 999999) / 1000000);
 }
 
 /*
@@ -407,48 +376,38 @@ static int poll_events(struct connection *connection, uint64_t until_ns)
 		{ .fd = is_restoring(connection) ? -1 : workers_fd(connection->workers),
 		  .events = POLLIN },
 	};
-	int collected = arm_channels(connection, fds + 3), ready;
+	int collected = arm_channels(connection, fds + 3), ready, wait_ms = 0;
+	uint64_t now = now_ns();
+	struct frame frame;
 
-	ready = poll(fds, 3 + connection->link.rail_count,
-		     collected ? 0 : milliseconds_until(until_ns));
+	if (!collected && until_ns > now)
+		wait_ms = (int)((until_ns - now + 999999) / 1000000);
+	ready = poll(fds, 3 + connection->link.rail_count, wait_ms);
 	if (ready < 0 && errno != EINTR)
 		return fail(connection->failure, EXIT_PEER, "poll: %s", strerror(errno));
 	if (control_check_signal(connection->control) < 0 ||
-	    (fds[1].revents && handle_frame(connection) < 0))
+	    (fds[1].revents && (control_receive(connection->control, &frame) < 0 ||
+				take_frame(connection, &frame) < 0)))
 		return -1;
 	return (ready > 0 ? ready : 0) + collected;
-}
-
-static int fail_silent(struct connection *connection)
-{
-	fail(connection->failure, EXIT_PEER, "no progress for %g s (see --timeout)%s%s",
-	     connection->settings->timeout_ms / 1e3, connection->cause[0] ? ": " : "",
-	     connection->cause);
-	return is_in(connection, IN(IDLE)) ? -1 : ask_peer_for_cause(connection);
-}
-
-/*
- * The other side may have failed, or may report that its channel broke, too. All others
- * of a chain wait for this side, whose own timeout goes on.
- */
-static int wait_for_peer(struct connection *connection, uint64_t until_ns)
-{
-	uint64_t due_ns = is_in(connection, IN(BROKEN) | IN(CALLED))
-				  ? connection->retry_ns
-				  : connection->answer_ns;
-
-	if (connection->settings->chain && send_keepalive(connection, now_ns()) < 0)
-		return -1;
-	return poll_events(connection, due_ns < until_ns ? due_ns : until_ns);
 }
 
 int wait_for_event(struct connection *connection, bool working, uint64_t wake_ns)
 {
 	uint64_t now = now_ns(), until = now + keepalive_interval(connection);
+	uint64_t due = is_in(connection, IN(BROKEN) | IN(CALLED)) ? connection->retry_ns
+								  : connection->answer_ns;
 	int events;
 
-	if (is_restoring(connection))
-		return wait_for_peer(connection, until) < 0 ? -1 : 0;
+	/*
+	 * The other side may have failed, or may report that its channel broke, too. All
+	 * others of a chain wait for this side, whose own timeout goes on.
+	 */
+	if (is_restoring(connection)) {
+		if (connection->settings->chain && send_keepalive(connection, now) < 0)
+			return -1;
+		return poll_events(connection, due < until ? due : until) < 0 ? -1 : 0;
+	}
 	if (working)
 		restart_timeout(connection);
 	if (working && send_keepalive(connection, now) < 0)
@@ -461,9 +420,12 @@ int wait_for_event(struct connection *connection, bool working, uint64_t wake_ns
 	/* This process was stopped (Ctrl-Z) or got no CPU; so may have the other side. */
 	if (now_ns() - now > 2 * keepalive_interval(connection))
 		restart_timeout(connection);
-	if (!events && now_ns() > connection->deadline_ns)
-		return fail_silent(connection);
-	return 0;
+	if (events || now_ns() <= connection->deadline_ns)
+		return 0;
+	fail(connection->failure, EXIT_PEER, "no progress for %g s (see --timeout)%s%s",
+	     connection->settings->timeout_ms / 1e3, connection->cause[0] ? ": " : "",
+	     connection->cause);
+	return is_in(connection, IN(IDLE)) ? -1 : ask_peer_for_cause(connection);
 }
 
 /* The receiver must offer as much memory as the sender will write. */
@@ -524,33 +486,28 @@ static int stall_time(const struct cp_settings *settings)
 	return timeout_ms < INT_MAX / 2 ? (int)timeout_ms * 2 : INT_MAX;
 }
 
-/* Before the sender can connect, so that its first chunk finds receives. */
-static int begin_receiving(struct connection *connection)
-{
-	if (connection->role == CP_RECEIVER &&
-	    link_begin_receiving(&connection->link, stall_time(connection->settings)) < 0)
-		return fail_pier(connection->failure, EXIT_DEVICE);
-	return 0;
-}
-
-/* Before the receiver hears that both sides are connected. */
-static int begin_sending(struct connection *connection)
-{
-	if (connection->role == CP_SENDER &&
-	    link_begin_sending(&connection->link, stall_time(connection->settings),
-			       connection->peer.remotes) < 0)
-		return fail_pier(connection->failure, EXIT_DEVICE);
-	return 0;
-}
-
 static int offer_setup(struct connection *connection)
 {
 	struct setup_message setup;
 
+	/* Before the sender can connect, so that its first chunk finds receives. */
+	if (connection->role == CP_RECEIVER &&
+	    link_begin_receiving(&connection->link, stall_time(connection->settings)) < 0)
+		return fail_pier(connection->failure, EXIT_DEVICE);
 	if (link_setup(&connection->link, connection->role, &setup, connection->failure) <
 	    0)
 		return -1;
 	return send_message(connection->control, FRAME_SETUP, &setup);
+}
+
+static int send_ready(struct connection *connection)
+{
+	/* Before the receiver hears that both sides are connected. */
+	if (connection->role == CP_SENDER &&
+	    link_begin_sending(&connection->link, stall_time(connection->settings),
+			       connection->peer.remotes) < 0)
+		return fail_pier(connection->failure, EXIT_DEVICE);
+	return control_send(connection->control, FRAME_READY, NULL);
 }
 
 int connect_sides(struct connection *connection)
@@ -559,15 +516,14 @@ int connect_sides(struct connection *connection)
 	const struct rail *failed;
 	struct frame frame;
 
-	if (begin_receiving(connection) < 0 || offer_setup(connection) < 0 ||
+	if (offer_setup(connection) < 0 ||
 	    expect_message(control, FRAME_SETUP, &connection->peer) < 0 ||
 	    check_peer(connection) < 0)
 		return -1;
 	failed = connect_channels(connection);
 	if (failed)
 		return fail_connecting(connection, failed);
-	if (begin_sending(connection) < 0 ||
-	    control_send(control, FRAME_READY, NULL) < 0 ||
+	if (send_ready(connection) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
 	connection->state = CONNECTION_FLOWING;
@@ -575,27 +531,6 @@ int connect_sides(struct connection *connection)
 	connection->started_ns = now_ns();
 	restart_timeout(connection);
 	return 0;
-}
-
-/* All of them, also those that work. Returns the rail that failed, or NULL. */
-static const struct rail *reset_channels(const struct connection *connection,
-					 int *ret_error)
-{
-	for (uint32_t i = 0; i < connection->link.rail_count; i++) {
-		const struct rail *rail = &connection->link.rails[i];
-
-		*ret_error = pier_channel_reset(rail->channel);
-		if (*ret_error < 0)
-			return rail;
-	}
-	return NULL;
-}
-
-/* While the port is down, it has no address, and the channel cannot be prepared. */
-static bool may_come_back(const struct connection *connection, int error)
-{
-	return (error == -ENETDOWN || error == -EADDRNOTAVAIL) &&
-	       now_ns() < connection->deadline_ns;
 }
 
 static int fail_resetting(struct connection *connection, const struct rail *rail,
@@ -627,20 +562,27 @@ static void await_answer(struct connection *connection, enum connection_state st
  */
 static int begin_attempt(struct connection *connection)
 {
-	const struct rail *failed;
+	const struct rail *failed = NULL;
+	struct link *link = &connection->link;
 	int error = 0;
 
 	if (now_ns() < connection->retry_ns)
 		return 0;
 	connection->retry_ns = now_ns() + PAUSE_NS;
-	link_stop(&connection->link);
-	failed = reset_channels(connection, &error);
+	link_stop(link);
+	/* All of them, also those that work. */
+	for (uint32_t i = 0; i < link->rail_count && !failed; i++) {
+		error = pier_channel_reset(link->rails[i].channel);
+		if (error < 0)
+			failed = &link->rails[i];
+	}
+	/* While the port is down, it has no address, and the channel cannot be prepared.
+	 */
+	if (failed && (error == -ENETDOWN || error == -EADDRNOTAVAIL) &&
+	    now_ns() < connection->deadline_ns)
+		return 0;
 	if (failed)
-		return may_come_back(connection, error)
-			       ? 0
-			       : fail_resetting(connection, failed, error);
-	if (begin_receiving(connection) < 0)
-		return -1;
+		return fail_resetting(connection, failed, error);
 	await_answer(connection,
 		     connection->state == CONNECTION_CALLED ? CONNECTION_ANSWERED
 							    : CONNECTION_OFFERED,
@@ -685,8 +627,7 @@ static int connect_again(struct connection *connection)
 		connection->state = CONNECTION_BROKEN;
 		return 1;
 	}
-	if (begin_sending(connection) < 0 ||
-	    control_send(connection->control, FRAME_READY, NULL) < 0)
+	if (send_ready(connection) < 0)
 		return -1;
 	await_answer(connection, CONNECTION_CONNECTED, 1);
 	return 1;
@@ -718,19 +659,6 @@ int restore_connection(struct connection *connection)
 	}
 }
 
-/* The other side's silence says less than why the channel broke. */
-static void add_cause(struct connection *connection)
-{
-	struct failure *failure = connection->failure;
-	size_t used = strlen(failure->text);
-
-	if (connection->cause[0] && failure->status == EXIT_PEER &&
-	    !connection->control->failure_from_peer && !connection->control->peer_closed)
-		snprintf(failure->text + used, sizeof(failure->text) - used,
-			 "; before, %s", connection->cause);
-	ask_peer_for_cause(connection);
-}
-
 /*
  * In a chain: report the failure of the connection to the client, which names another
  * neighbour, or the same. The sender ends when all have everything: no neighbour will
@@ -757,6 +685,10 @@ static int report_failure(struct connection *connection)
 
 int end_step(struct connection *connection, int moved, bool working, uint64_t wake_ns)
 {
+	const struct control *control = connection->control;
+	struct failure *failure = connection->failure;
+	size_t used;
+
 	if (moved > 0 && !is_restoring(connection)) {
 		connection->is_proven = true;
 		restart_timeout(connection);
@@ -766,7 +698,14 @@ int end_step(struct connection *connection, int moved, bool working, uint64_t wa
 	/* A step fails without a failure if the connection is to be restored. */
 	if (moved >= 0 || (is_restoring(connection) && !connection->failure->status))
 		return 0;
-	if (is_in(connection, IN(OFFERED) | IN(ANSWERED) | IN(CONNECTED)))
-		add_cause(connection);
+	used = strlen(failure->text);
+	if (is_in(connection, IN(OFFERED) | IN(ANSWERED) | IN(CONNECTED))) {
+		/* The other side's silence says less than why the channel broke. */
+		if (connection->cause[0] && failure->status == EXIT_PEER &&
+		    !control->failure_from_peer && !control->peer_closed)
+			snprintf(failure->text + used, sizeof(failure->text) - used,
+				 "; before, %s", connection->cause);
+		ask_peer_for_cause(connection);
+	}
 	return report_failure(connection);
 }

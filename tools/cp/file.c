@@ -594,27 +594,18 @@ static void path_of(int directory, const char *name, char ret_path[PATH_SIZE])
 		 name ? name : "");
 }
 
-/* Returns the length, 0 if there is no ACL, or -1. */
-static ssize_t read_acl(int directory, const char *name, uint8_t *ret_bytes)
+void apply_acl(int directory, const char *name, struct stat *stat)
 {
+	uint8_t bytes[ACL_SIZE_MAX];
+	struct permissions found;
 	char path[PATH_SIZE];
 	ssize_t length;
 
 	path_of(directory, name, path);
-	length = name ? lgetxattr(path, acl_name, ret_bytes, ACL_SIZE_MAX)
-		      : getxattr(path, acl_name, ret_bytes, ACL_SIZE_MAX);
-	return length < 0 && (errno == ENODATA || errno == EOPNOTSUPP || errno == ENOENT)
-		       ? 0
-		       : length;
-}
-
-void apply_acl(int directory, const char *name, struct stat *stat)
-{
-	uint8_t bytes[ACL_SIZE_MAX];
-	ssize_t length = read_acl(directory, name, bytes);
-	struct permissions found;
-
-	if (length == 0)
+	length = name ? lgetxattr(path, acl_name, bytes, sizeof(bytes))
+		      : getxattr(path, acl_name, bytes, sizeof(bytes));
+	if (length == 0 ||
+	    (length < 0 && (errno == ENODATA || errno == EOPNOTSUPP || errno == ENOENT)))
 		return;
 	if (length < 0) {
 		stat->st_mode &= (mode_t)~077;
@@ -643,13 +634,6 @@ static bool begins_with(const char *text, const char *start)
 	return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* security.selinux, for instance, is not. */
-static bool is_of_a_user(const char *attribute)
-{
-	return begins_with(attribute, "user.") || begins_with(attribute, "trusted.") ||
-	       strcmp(attribute, "security.capability") == 0;
-}
-
 struct attributes list_attributes(int directory, const char *name)
 {
 	char path[PATH_SIZE], names[NAMES_SIZE_MAX];
@@ -659,9 +643,12 @@ struct attributes list_attributes(int directory, const char *name)
 	path_of(directory, name, path);
 	length = name ? llistxattr(path, names, sizeof(names))
 		      : listxattr(path, names, sizeof(names));
-	for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
-		found.acl = found.acl || begins_with(names + at, "system.posix_acl_");
-		found.extended = found.extended || is_of_a_user(names + at);
+	for (const char *at = names; at - names < length; at += strlen(at) + 1) {
+		found.acl |= begins_with(at, "system.posix_acl_");
+		/* security.selinux, for instance, is not a user's. */
+		found.extended |= begins_with(at, "user.") ||
+				  begins_with(at, "trusted.") ||
+				  strcmp(at, "security.capability") == 0;
 	}
 	return found;
 }
@@ -680,24 +667,18 @@ enum {
 	BOOT_ID_SIZE = 36 /* a UUID as text: random(4) */
 };
 
-/* Identifies the running kernel, because inode numbers of two hosts may be equal. */
-static bool read_boot_id(uint8_t *ret_id)
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t length = fd >= 0 ? read(fd, ret_id, BOOT_ID_SIZE) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	return length == BOOT_ID_SIZE;
-}
-
 bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity)
 {
 	uint8_t key[CP_SECRET_SIZE], facts[BOOT_ID_SIZE + 16];
+	/* Identifies the running kernel, because inode numbers of two hosts may be equal.
+	 */
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd >= 0 ? read(fd, facts, BOOT_ID_SIZE) : -1;
 	bool hashed;
 
+	close_fd(fd);
 	memset(ret_identity, 0, CP_IDENTITY_SIZE);
-	if (!read_boot_id(facts))
+	if (length != BOOT_ID_SIZE)
 		return false;
 	pier_put_le64(facts + BOOT_ID_SIZE, stat->st_dev);
 	pier_put_le64(facts + BOOT_ID_SIZE + 8, stat->st_ino);

@@ -126,12 +126,10 @@ static void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 		       const uint8_t *payload, size_t length)
 {
 	struct wire_writer writer = { .length = 0 };
-	bool inside = index > 0 && side == BEHIND;
 
-	if (inside)
-		put_u32(&writer, type);
 	put_bytes(&writer, payload, length);
-	send_to(hub, index, inside ? (uint32_t)FRAME_ONWARD : type, &writer);
+	send_to(hub, index, index > 0 && side == BEHIND ? type | FRAME_ONWARD : type,
+		&writer);
 }
 
 static void send_error(struct hub *hub, uint32_t index, enum side side, int status,
@@ -186,17 +184,6 @@ static void close_gap(struct hub *hub, uint32_t index)
 			relink_nodes(hub, find_neighbour(hub, i, BEFORE), i);
 }
 
-static void note_loss(struct hub *hub, const struct node *node)
-{
-	char sentence[sizeof(node->failure.text) + 64];
-
-	snprintf(sentence, sizeof(sentence), "%s; the copy goes on without it%s",
-		 node->failure.text,
-		 node->to_be_retried ? ", and is tried once more at the end" : "");
-	if (count_left(hub) > 0)
-		add_notice(hub->notices, NOTICE_OF_DESTINATION, sentence);
-}
-
 /* A server that has closed its pipe. On a busy host, a process takes a while to end. */
 static bool has_ended(struct hub *hub, const struct node *node)
 {
@@ -212,6 +199,7 @@ static bool has_ended(struct hub *hub, const struct node *node)
 void lose_node(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
+	char sentence[sizeof(node->failure.text) + 64];
 	enum hub_phase phase = hub->phase;
 
 	if (node->state == NODE_OUT || node->state == NODE_DONE)
@@ -234,11 +222,16 @@ void lose_node(struct hub *hub, uint32_t index)
 	control_close(&node->control);
 	if (phase == HUB_OVER)
 		return;
-	note_loss(hub, node);
 	if (count_left(hub) == 0) {
 		hub->last = index;
 		end_attempt(hub, &node->failure);
-	} else if (phase == HUB_CONNECTING) {
+		return;
+	}
+	snprintf(sentence, sizeof(sentence), "%s; the copy goes on without it%s",
+		 node->failure.text,
+		 node->to_be_retried ? ", and is tried once more at the end" : "");
+	add_notice(hub->notices, NOTICE_OF_DESTINATION, sentence);
+	if (phase == HUB_CONNECTING) {
 		hub->again = true;
 		end_attempt(hub, &node->failure);
 	} else if (phase == HUB_COPYING) {
@@ -253,15 +246,6 @@ static void lose_invalid(struct hub *hub, uint32_t index)
 	lose_node(hub, index);
 }
 
-static uint32_t count_addresses(const char *list)
-{
-	uint32_t count = 1;
-
-	while ((list = strchr(list, ',')) && list++)
-		count++;
-	return count;
-}
-
 void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size)
 {
 	uint32_t count = 0;
@@ -273,18 +257,13 @@ void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_
 
 		if (!is_left(hub, i) || strcmp(more, "none") == 0)
 			continue;
-		count += count_addresses(more);
+		for (const char *comma = more; comma; comma = strchr(comma + 1, ','))
+			count++;
 		if (count > PEER_LIST_MAX || used + strlen(more) + 2 > size)
 			return;
 		used += (size_t)snprintf(ret_list + used, size - used, "%s%s",
 					 used ? "," : "", more);
 	}
-}
-
-/* Alone, because a neighbour may be to blame. */
-static void retry_at_end(struct node *node)
-{
-	node->to_be_retried = !node->retried;
 }
 
 /* Leave out one that did not respond for this time. */
@@ -378,7 +357,7 @@ static void judge_failed_link(struct hub *hub, uint32_t behind)
 	     hub->nodes[behind].link_failure);
 	/* Alone, it would meet the same neighbour again. */
 	if (before)
-		retry_at_end(node);
+		node->to_be_retried = !node->retried;
 	lose_node(hub, guilty);
 }
 
@@ -394,16 +373,6 @@ static void judge_failed_links(struct hub *hub)
 			return;
 		}
 	}
-}
-
-/* Bytes that do not verify, or that are none of this copy, came from one before it. */
-static bool may_be_neighbours_fault(const struct hub *hub, uint32_t index)
-{
-	const struct node *node = &hub->nodes[index];
-	int status = node->failure.status;
-
-	return hub->phase > HUB_CONNECTING && node->control.failure_from_peer &&
-	       (status == EXIT_PEER || status == EXIT_VERIFY) && node->had_before;
 }
 
 /*
@@ -425,7 +394,7 @@ static uint32_t blame_slower(struct hub *hub, uint32_t index)
 		slower = index;
 	/* Alone, it would meet the same neighbour again. */
 	if (before)
-		retry_at_end(&hub->nodes[slower]);
+		hub->nodes[slower].to_be_retried = !hub->nodes[slower].retried;
 	return slower;
 }
 
@@ -435,7 +404,7 @@ struct message {
 	enum speaker {
 		FROM_SENDER = 1,
 		FROM_DESTINATION = 2,
-		FROM_RELAY = 4, /* of a destination: inside FRAME_ONWARD */
+		FROM_RELAY = 4, /* of a destination: FRAME_ONWARD */
 		FROM_ANY = 7,
 	} speaker;
 	enum side side; /* on which the neighbour is */
@@ -479,22 +448,15 @@ static void check_connected(struct hub *hub)
 		hub->phase = HUB_COPYING;
 }
 
-/* The frames by which two neighbours connect come once, in this order. */
-static bool is_next_to_say(uint32_t said, uint32_t type)
-{
-	static const uint32_t to_say[SAID_ALL] = { FRAME_RAILS, FRAME_SETUP,
-						   FRAME_READY };
-
-	return said < SAID_ALL && type == to_say[said];
-}
-
 static void pass_aside(struct hub *hub, const struct message *message)
 {
+	/* They come once, in this order; 0: nothing follows. */
+	static const uint32_t to_say[] = { FRAME_RAILS, FRAME_SETUP, FRAME_READY, 0 };
 	struct node *node = &hub->nodes[message->from];
 	uint32_t to = find_neighbour(hub, message->from, message->side);
 
 	if (hub->phase == HUB_CONNECTING &&
-	    !is_next_to_say(node->said[message->side], message->type)) {
+	    message->type != to_say[node->said[message->side]]) {
 		lose_invalid(hub, message->from);
 		return;
 	}
@@ -562,7 +524,7 @@ static void take_relay_failure(struct hub *hub, const struct message *message)
 	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
 	     text);
 	if (status == EXIT_PEER)
-		retry_at_end(node);
+		node->to_be_retried = !node->retried;
 	lose_node(hub, message->from);
 }
 
@@ -703,32 +665,18 @@ static void take_message(struct hub *hub, const struct message *message)
 static struct message read_message(const struct hub *hub, uint32_t index)
 {
 	const struct frame *frame = &hub->nodes[index].inbox.frame;
-	struct wire_reader reader = read_frame(frame);
-	struct message message = { .from = index,
-				   .speaker = index ? FROM_DESTINATION : FROM_SENDER,
-				   .side = index ? BEFORE : BEHIND,
-				   .type = frame->type };
+	bool onward = index > 0 && (frame->type & FRAME_ONWARD);
 
-	if (index > 0 && frame->type == FRAME_ONWARD) {
-		message.speaker = FROM_RELAY;
-		message.side = BEHIND;
-		message.type = get_u32(&reader);
-	}
-	message.payload = reader.data;
-	message.length = reader.left;
-	return message;
-}
-
-static void tell_chain(struct hub *hub, uint32_t index)
-{
-	struct node *node = &hub->nodes[index];
-	struct chain_message chain = { .passes_on = find_neighbour(hub, index, BEHIND) !=
-						    0 };
-
-	node->had_before = find_neighbour(hub, index, BEFORE) > 0;
-	list_addresses(hub, index, chain.addresses, sizeof(chain.addresses));
-	if (send_message(&node->control, FRAME_CHAIN, &chain) < 0)
-		lose_node(hub, index);
+	return (struct message){
+		.from = index,
+		.speaker = onward  ? FROM_RELAY
+			   : index ? FROM_DESTINATION
+				   : FROM_SENDER,
+		.side = index && !onward ? BEFORE : BEHIND,
+		.type = onward ? frame->type & ~(uint32_t)FRAME_ONWARD : frame->type,
+		.payload = frame->payload,
+		.length = frame->length,
+	};
 }
 
 /* Whether the others need not wait for it in this phase. */
@@ -750,33 +698,21 @@ static bool has_done_its_part(const struct hub *hub, uint32_t index)
 	}
 }
 
-static bool have_done_their_part(const struct hub *hub)
+/* Tell each whether it passes the copy on, and let neighbours connect. */
+static void build_chain(struct hub *hub)
 {
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (!has_done_its_part(hub, i))
-			return false;
-	return count_left(hub) > 0;
-}
+	for (uint32_t i = 1; i < hub->count; i++) {
+		struct node *node = &hub->nodes[i];
+		struct chain_message chain = { .passes_on = find_neighbour(hub, i,
+									   BEHIND) > 0 };
 
-static void check_started(struct hub *hub)
-{
-	if (hub->phase != HUB_STARTING || !have_done_their_part(hub))
-		return;
-	hub->phase = HUB_OPENING;
-	start_times(hub);
-	send_to(hub, 0, FRAME_READY, NULL);
-}
-
-/* Until then, a destination that fails is simply not in the chain. */
-static void check_opened(struct hub *hub)
-{
-	if (hub->phase != HUB_OPENING || !have_done_their_part(hub))
-		return;
-	hub->phase = HUB_CONNECTING;
-	start_times(hub);
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (hub->nodes[i].state == NODE_OPEN)
-			tell_chain(hub, i);
+		if (node->state != NODE_OPEN)
+			continue;
+		node->had_before = find_neighbour(hub, i, BEFORE) > 0;
+		list_addresses(hub, i, chain.addresses, sizeof(chain.addresses));
+		if (send_message(&node->control, FRAME_CHAIN, &chain) < 0)
+			lose_node(hub, i);
+	}
 	/* Telling one of them may have failed. */
 	if (hub->held.type && hub->phase == HUB_CONNECTING)
 		take_message(hub,
@@ -784,15 +720,29 @@ static void check_opened(struct hub *hub)
 						hub->held.payload, hub->held.length });
 }
 
-static void check_done(struct hub *hub)
+/* Go to the next phase if all that are left have done their part. */
+static void check_phase(struct hub *hub)
 {
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (is_left(hub, i) && hub->nodes[i].state != NODE_DONE)
-			return;
-	if (hub->phase == HUB_OVER || count_left(hub) == 0)
+	uint32_t left = count_left(hub), done = 0, ready = 0;
+
+	for (uint32_t i = 1; i < hub->count; i++) {
+		done += hub->nodes[i].state == NODE_DONE;
+		ready += is_left(hub, i) && has_done_its_part(hub, i);
+	}
+	if (ready < left || left == 0 || hub->phase == HUB_OVER)
 		return;
-	hub->phase = HUB_OVER;
-	send_to(hub, 0, FRAME_DONE, NULL);
+	if (done == left) {
+		hub->phase = HUB_OVER;
+		send_to(hub, 0, FRAME_DONE, NULL);
+	} else if (hub->phase == HUB_STARTING) {
+		hub->phase = HUB_OPENING;
+		start_times(hub);
+		send_to(hub, 0, FRAME_READY, NULL);
+	} else if (hub->phase == HUB_OPENING) {
+		hub->phase = HUB_CONNECTING;
+		start_times(hub);
+		build_chain(hub);
+	}
 }
 
 /* The sender's connection to the first receiver may fail before any data moved. */
@@ -813,11 +763,15 @@ static void take_sender_failure(struct hub *hub)
 static void take_destination_failure(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
+	int status = node->failure.status;
 
-	if (hub->phase != HUB_CONNECTING || node->failure.status != EXIT_PEER ||
+	if (hub->phase != HUB_CONNECTING || status != EXIT_PEER ||
 	    !node->control.failure_from_peer) {
-		if (may_be_neighbours_fault(hub, index))
-			retry_at_end(node);
+		/* Bytes that do not verify, or that are none of this copy, came from one
+		 * before it. */
+		if (hub->phase > HUB_CONNECTING && node->control.failure_from_peer &&
+		    (status == EXIT_PEER || status == EXIT_VERIFY) && node->had_before)
+			node->to_be_retried = !node->retried;
 		lose_node(hub, index);
 		return;
 	}
@@ -976,14 +930,13 @@ static bool serve_nodes(struct hub *hub, struct pollfd *fds)
 		    hub->nodes[i].control.in >= 0)
 			take_from(hub, i);
 	tick_hub(hub);
-	check_started(hub);
-	check_opened(hub);
-	check_done(hub);
+	check_phase(hub);
 	return is_left(hub, 0);
 }
 
-void run_hub(struct hub *hub)
+void *run_hub(void *argument)
 {
+	struct hub *hub = argument;
 	struct pollfd *fds = calloc(2 * (size_t)hub->count, sizeof(*fds));
 
 	hub->ticked_ns = hub->system_ns = now_ns();
@@ -994,4 +947,5 @@ void run_hub(struct hub *hub)
 		;
 	dismiss_all(hub);
 	free(fds);
+	return NULL;
 }

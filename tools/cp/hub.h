@@ -18,20 +18,11 @@
  *	them are done
  *	leaves out a destination that fails, and connects its neighbours to each other
  *
- * In detail (docs/design/tools.md has a table):
- *
- *	1. The servers start. When all have said their preamble or failed, the sender gets
- *	   FRAME_READY, and begins to speak.
- *	2. Each receiver opens its destination, and reports FRAME_OPENED. When all have
- *	   done so or failed, the hub tells each whether it has a next one (FRAME_CHAIN).
- *	3. Neighbours connect. When all are ready, the hub lets all of them begin. If one
- *	   fails before, nothing has been copied, and the hub ends the attempt: the client
- *	   begins again without it.
- *	4. The stream flows. If a receiver fails now, both of its neighbours get
- *	   FRAME_RELINK. They echo it, reset their channels, and restore the connection as
- *	   if theirs had broken (connection.h). Up to the echo, what they say is meant for
- *	   the old neighbour, and is dropped.
- *	5. The sender ends. Each receiver commits its file by itself.
+ * docs/design/tools.md has the phases of a copy, and a table of what each frame does. If
+ * a host fails before the stream flows, the hub ends the attempt, and the client begins
+ * again without it. Later, both neighbours get FRAME_RELINK. They echo it, reset their
+ * channels, and restore the connection as if theirs had broken (connection.h). Up to the
+ * echo, what they say is meant for the old neighbour, and is dropped.
  *
  * Servers that are alive answer pings, whatever they wait for. The hub waits for none of
  * them: it reads what is there, and keeps what a pipe has no room for.
@@ -39,7 +30,7 @@
 
 enum side {
 	BEFORE, /* the conversation with the one before it */
-	BEHIND, /* with the one behind it; a destination's is inside FRAME_ONWARD */
+	BEHIND, /* with the one behind it; a destination's frames have FRAME_ONWARD */
 };
 
 /* Node 0 is the sender, the others are the destinations. */
@@ -108,10 +99,10 @@ void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_
 void lose_node(struct hub *hub, uint32_t index);
 
 /*
- * Run until the sender has closed its pipe. The controls of all
+ * A thread: run until the sender has closed its pipe. The controls of all
  * nodes that are not lost are open, and their requests have been sent, or are in the
  * outbox.
  */
-void run_hub(struct hub *hub);
+void *run_hub(void *hub);
 
 #endif

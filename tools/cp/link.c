@@ -15,14 +15,6 @@ enum {
 	CHUNKS_MAX = 256, /* in flight on a rail */
 };
 
-/* Take note of the library's last error as the reason. */
-static void refuse_ipc(struct ipc_message *message)
-{
-	message->ready = false;
-	snprintf(message->reason, sizeof(message->reason), "not by ipc: %s",
-		 pier_error_message());
-}
-
 /* The small messages go through soft0, which a build may lack. */
 static bool can_send_messages(void)
 {
@@ -32,38 +24,6 @@ static bool can_send_messages(void)
 		return false;
 	pier_device_close(device);
 	return true;
-}
-
-static bool is_host_memory(const struct link *link)
-{
-	void *pointer;
-
-	return pier_buffer_map(link->buffer, &pointer) == 0;
-}
-
-static void offer_memory(const struct link *link, struct ipc_message *ret_message)
-{
-	*ret_message = (struct ipc_message){ .ready = false };
-	if (is_host_memory(link))
-		return;
-	ret_message->ready = true;
-	if (!can_send_messages() ||
-	    pier_buffer_ipc_handle(link->buffer, ret_message->handle) < 0)
-		refuse_ipc(ret_message);
-}
-
-static void open_peer(struct link *link, const struct ipc_message *theirs,
-		      struct ipc_message *ret_message)
-{
-	*ret_message = (struct ipc_message){ .ready = theirs->ready };
-	if (is_host_memory(link))
-		ret_message->ready = false;
-	else if (!theirs->ready)
-		memcpy(ret_message->reason, theirs->reason, sizeof(theirs->reason));
-	else if (!can_send_messages() ||
-		 pier_buffer_open_ipc(theirs->handle, sizeof(theirs->handle),
-				      link->buffer, &link->peer) < 0)
-		refuse_ipc(ret_message);
 }
 
 /*
@@ -76,26 +36,33 @@ static void open_peer(struct link *link, const struct ipc_message *theirs,
  */
 static int agree_on_ipc(struct link *link, enum cp_role role, struct control *control)
 {
-	struct ipc_message mine, theirs;
+	struct ipc_message mine = { .ready = false }, theirs = { .ready = true };
+	void *pointer;
+	int error = -1;
 
-	if (role == CP_RECEIVER) {
-		offer_memory(link, &mine);
-		if (send_message(control, FRAME_IPC, &mine) < 0 ||
-		    expect_message(control, FRAME_IPC, &theirs) < 0)
-			return -1;
-		link->ipc = mine.ready && theirs.ready;
-	} else {
-		if (expect_message(control, FRAME_IPC, &theirs) < 0)
-			return -1;
-		open_peer(link, &theirs, &mine);
-		if (link->peer &&
-		    pier_buffer_length(link->peer) < link_stride(link) * link->depth)
-			return fail(control->failure, EXIT_PEER,
-				    "the receiver offered too little memory");
-		if (send_message(control, FRAME_IPC, &mine) < 0)
-			return -1;
-		link->ipc = mine.ready;
+	if (role == CP_SENDER && expect_message(control, FRAME_IPC, &theirs) < 0)
+		return -1;
+	if (theirs.ready && pier_buffer_map(link->buffer, &pointer) < 0) {
+		if (can_send_messages())
+			error = role == CP_RECEIVER
+					? pier_buffer_ipc_handle(link->buffer,
+								 mine.handle)
+					: pier_buffer_open_ipc(theirs.handle,
+							       sizeof(theirs.handle),
+							       link->buffer, &link->peer);
+		mine.ready = error == 0;
+		if (error)
+			snprintf(mine.reason, sizeof(mine.reason), "not by ipc: %s",
+				 pier_error_message());
 	}
+	if (link->peer &&
+	    pier_buffer_length(link->peer) < link_stride(link) * link->depth)
+		return fail(control->failure, EXIT_PEER,
+			    "the receiver offered too little memory");
+	if (send_message(control, FRAME_IPC, &mine) < 0 ||
+	    (role == CP_RECEIVER && expect_message(control, FRAME_IPC, &theirs) < 0))
+		return -1;
+	link->ipc = mine.ready && theirs.ready;
 	memcpy(link->report.reason, mine.reason[0] ? mine.reason : theirs.reason,
 	       sizeof(link->report.reason));
 	return 0;
@@ -182,21 +149,13 @@ static void report_path(struct cp_report *report, const struct pier_mr *mr)
 		 used ? "; " : "", pier_mr_reason(mr));
 }
 
-/* If a better path was refused before, the remedy may be in that sentence. */
-static int fail_registration(const struct link *link, struct failure *failure)
-{
-	const char *reason = link->report.reason;
-
-	return fail(failure, EXIT_DEVICE, "%s%s%s", pier_error_message(),
-		    reason[0] ? "; " : "", reason);
-}
-
 static int register_memory(struct link *link, struct rail *rail, enum cp_role role,
 			   bool direct, struct failure *failure)
 {
 	struct pier_mr_range range =
 		link->ipc ? pier_mr_range_host(link->headers, link->stream_size)
 			  : pier_mr_range_buffer(link->buffer, 0, link->stream_size);
+	const char *reason = link->report.reason;
 	struct pier_mr_attr attr;
 
 	pier_mr_attr_init(&attr);
@@ -212,8 +171,10 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	attr.policy = direct ? PIER_POLICY_PEERMEM : PIER_POLICY_BOUNCE;
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
+	/* If a better path was refused before, the remedy may be in that sentence. */
 	if (pier_mr_reg_attr(rail->pd, &attr, &rail->mr) < 0)
-		return fail_registration(link, failure);
+		return fail(failure, EXIT_DEVICE, "%s%s%s", pier_error_message(),
+			    reason[0] ? "; " : "", reason);
 	report_path(&link->report, rail->mr);
 	return 0;
 }
@@ -254,35 +215,6 @@ static int open_channel(const struct link *link, struct rail *rail, uint32_t por
 	return 0;
 }
 
-static int open_rail(struct link *link, struct rail *rail,
-		     const struct pier_rail_pair *pair, enum cp_role role,
-		     const struct cp_settings *settings, struct failure *failure)
-{
-	/* The first device may choose the memory. */
-	if (open_device(link, rail, pair->device, failure) < 0 ||
-	    register_memory(link, rail, role, settings->direct, failure) < 0)
-		return -1;
-	return open_channel(link, rail, pair->port, role, settings, failure);
-}
-
-/* Returns the number of rails, or -1. With ipc there is one, for the messages alone. */
-static int agree_on_way(struct link *link, enum cp_role role,
-			const struct cp_settings *settings, const struct cp_side *side,
-			bool local, struct pier_rail_pair ret_pairs[CP_RAILS_MAX],
-			struct control *control)
-{
-	if (local && settings->ipc && link->buffer &&
-	    agree_on_ipc(link, role, control) < 0)
-		return -1;
-	/* Another neighbour may have NICs that fit. */
-	if (!link->ipc)
-		return agree_on_rails(control, link->buffer, side->device, local,
-				      ret_pairs, CP_RAILS_MAX, &link->substitute,
-				      settings->chain ? EXIT_PEER : EXIT_DEVICE);
-	ret_pairs[0] = (struct pier_rail_pair){ .device = PIER_SOFT_DEVICE, .port = 1 };
-	return 1;
-}
-
 void borrow_memory(struct link *link, const struct link *owner)
 {
 	link->borrowed = true;
@@ -294,8 +226,10 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	      const struct cp_side *side, bool local, uint64_t size,
 	      struct control *control)
 {
-	struct pier_rail_pair pairs[CP_RAILS_MAX];
-	int count;
+	/* With ipc there is one, for the messages alone. */
+	struct pier_rail_pair pairs[CP_RAILS_MAX] = { { .device = PIER_SOFT_DEVICE,
+							.port = 1 } };
+	int count = 1;
 
 	/* The client's request overrides the environment of both sides. */
 	if (settings->channel[0] && !link->borrowed &&
@@ -304,7 +238,14 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, control->failure) < 0)
 		return -1;
-	count = agree_on_way(link, role, settings, side, local, pairs, control);
+	if (local && settings->ipc && link->buffer &&
+	    agree_on_ipc(link, role, control) < 0)
+		return -1;
+	/* Another neighbour may have NICs that fit. */
+	if (!link->ipc)
+		count = agree_on_rails(control, link->buffer, side->device, local, pairs,
+				       CP_RAILS_MAX, &link->substitute,
+				       settings->chain ? EXIT_PEER : EXIT_DEVICE);
 	if (count < 0)
 		return -1;
 	link->rail_count = (uint32_t)count < link->depth ? (uint32_t)count : link->depth;
@@ -313,8 +254,13 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	if (link->ipc && alloc_headers(link, control->failure) < 0)
 		return -1;
 	for (uint32_t i = 0; i < link->rail_count; i++)
-		if (open_rail(link, &link->rails[i], &pairs[i], role, settings,
-			      control->failure) < 0)
+		/* The first device may choose the memory. */
+		if (open_device(link, &link->rails[i], pairs[i].device,
+				control->failure) < 0 ||
+		    register_memory(link, &link->rails[i], role, settings->direct,
+				    control->failure) < 0 ||
+		    open_channel(link, &link->rails[i], pairs[i].port, role, settings,
+				 control->failure) < 0)
 			return -1;
 	if (link->ipc) {
 		link->report.device[0] = '\0';
@@ -427,12 +373,6 @@ void link_finish(struct link *link)
 	link->finished = true;
 }
 
-int link_release(struct link *link, uint64_t end)
-{
-	link->released = end;
-	return pier_receiver_release(link->receiver, end);
-}
-
 uint64_t link_extended(const struct link *link)
 {
 	struct pier_transfer_status status;
@@ -522,9 +462,4 @@ const struct rail *link_find_broken_rail(const struct link *link)
 		broken = broken ? broken : rail;
 	}
 	return broken;
-}
-
-int link_copy(struct link *link, size_t offset, size_t length)
-{
-	return pier_buffer_copy(link->peer, offset, link->buffer, offset, length);
 }

@@ -81,8 +81,6 @@ int link_begin_sending(struct link *link, int stall_ms,
 		       const struct pier_remote *remotes);
 /* The sender has extended the stream to its end. */
 void link_finish(struct link *link);
-/* The receiver needs nothing before this position. Returns 0 or -errno. */
-int link_release(struct link *link, uint64_t end);
 /* Of the sender: up to where the stream is extended. */
 uint64_t link_extended(const struct link *link);
 /* Of the sender: up to where the receiver needs nothing any more. */
@@ -98,8 +96,5 @@ struct pier_rail_status link_rail_status(const struct link *link, uint32_t index
 bool link_find_down_port(const struct link *link, char *ret_text, size_t size);
 /* The first broken rail; one whose peer was unreachable before one that was flushed. */
 const struct rail *link_find_broken_rail(const struct link *link);
-
-/* With ipc: copy bytes to the same place of the peer: 0 or -errno. Any thread. */
-int link_copy(struct link *link, size_t offset, size_t length);
 
 #endif

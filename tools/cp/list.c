@@ -11,7 +11,7 @@
 
 enum {
 	/* With a node of the search tree in which run_walk() looks for hard links, or
-	 * place_tree() for files that are one. */
+	 * commit_tree() for files that are one. */
 	ENTRY_SIZE = sizeof(struct list_entry) + 64,
 	/* In a message: kind, sparse, mode, size, time, two strings with their lengths,
 	 * identity */
@@ -50,15 +50,6 @@ static uint32_t add_name(struct file_list *list, const char *text)
 	return at;
 }
 
-int fail_too_many(struct failure *failure)
-{
-	return fail(failure, EXIT_FILE,
-		    "too many files for one copy, whose list and chunks may take %u MiB "
-		    "of memory: copy fewer directories at a time, leave files out with "
-		    "--exclude, or lower --depth",
-		    CP_MEMORY_MAX >> 20);
-}
-
 int add_to_list(struct file_list *list, const struct list_entry *entry, const char *path,
 		const char *target, struct failure *failure)
 {
@@ -67,7 +58,11 @@ int add_to_list(struct file_list *list, const struct list_entry *entry, const ch
 
 	if (!charge_budget(list->budget, ENTRY_SIZE + strlen(path) + 1 +
 						 (target ? strlen(target) + 1 : 0)))
-		return fail_too_many(failure);
+		return fail(failure, EXIT_FILE,
+			    "too many files for one copy, whose list and chunks may take "
+			    "%u MiB of memory: copy fewer directories at a time, leave "
+			    "files out with --exclude, or lower --depth",
+			    CP_MEMORY_MAX >> 20);
 	name = add_name(list, path);
 	if (target)
 		to = add_name(list, target);
@@ -241,16 +236,6 @@ static bool entry_valid(const struct list_entry *entry, const char *path,
 	       link == (target[0] != '\0') && path_valid(path);
 }
 
-static bool is_directory(const struct file_list *list, uint32_t number, const char *path,
-			 size_t length)
-{
-	const struct list_entry *entry = &list->entries[number];
-	const char *own = list_path(list, entry);
-
-	return entry->kind == LIST_DIRECTORY && strncmp(own, path, length) == 0 &&
-	       own[length] == '\0';
-}
-
 /*
  * Find the directory of the next entry, and return whether the order is right. Its
  * search begins where that of the entry before ended, so it needs no memory, and all
@@ -262,6 +247,7 @@ static bool find_parent(const struct file_list *list, const char *path,
 	const struct list_entry *last = list->entries;
 	const char *slash = strrchr(path, '/');
 	uint32_t parent;
+	size_t length;
 
 	*ret_parent = LIST_TOP;
 	if (!last || list->count == 0)
@@ -270,10 +256,15 @@ static bool find_parent(const struct file_list *list, const char *path,
 	if (!slash)
 		return last->parent == LIST_TOP &&
 		       strcmp(list_path(list, last), path) < 0;
-	parent = last->parent == LIST_TOP ? 0 : last->parent;
-	while (parent < list->count &&
-	       !is_directory(list, parent, path, (size_t)(slash - path)))
-		parent++;
+	length = (size_t)(slash - path);
+	for (parent = last->parent == LIST_TOP ? 0 : last->parent; parent < list->count;
+	     parent++) {
+		const char *own = list_path(list, &list->entries[parent]);
+
+		if (list->entries[parent].kind == LIST_DIRECTORY &&
+		    strncmp(own, path, length) == 0 && own[length] == '\0')
+			break;
+	}
 	*ret_parent = parent;
 	return parent < list->count &&
 	       (last->parent != parent || strcmp(list_path(list, last), path) < 0);
@@ -292,7 +283,7 @@ static int read_entry(struct control *control, struct wire *wire, struct file_li
 			   control->failure);
 }
 
-static int receive_entries(struct control *control, struct file_list *list)
+int receive_list(struct control *control, uint64_t size, struct file_list *ret_list)
 {
 	struct frame frame;
 
@@ -302,21 +293,14 @@ static int receive_entries(struct control *control, struct file_list *list)
 		if (control_expect(control, FRAME_LIST, &frame) < 0)
 			return -1;
 		if (frame.length == 0)
-			return 0;
+			return ret_list->size == size
+				       ? 0
+				       : control_fail_invalid(control, "list of files");
 		wire.reader = read_frame(&frame);
 		while (wire.reader.left > 0)
-			if (read_entry(control, &wire, list) < 0)
+			if (read_entry(control, &wire, ret_list) < 0)
 				return -1;
 	}
-}
-
-int receive_list(struct control *control, uint64_t size, struct file_list *ret_list)
-{
-	int result = receive_entries(control, ret_list);
-
-	if (result == 0 && ret_list->size != size)
-		return control_fail_invalid(control, "list of files");
-	return result;
 }
 
 enum {

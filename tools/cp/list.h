@@ -114,9 +114,6 @@ int add_to_list(struct file_list *list, const struct list_entry *entry, const ch
 
 void free_list(struct file_list *list);
 
-/* Report that the budget has no room for more files. Returns -1. */
-int fail_too_many(struct failure *failure);
-
 /* Valid until the next add_to_list(). */
 const char *list_path(const struct file_list *list, const struct list_entry *entry);
 

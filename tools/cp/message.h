@@ -86,7 +86,7 @@ struct cp_report {
 };
 
 enum {
-	CP_PROTOCOL_VERSION = 10
+	CP_PROTOCOL_VERSION = 11
 };
 
 extern const struct control_protocol cp_protocol;
@@ -105,7 +105,7 @@ enum cp_frame {
 	FRAME_FILE = 13,     /* both: a file that is left out, and why */
 	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
 	FRAME_KEPT = 15,     /* sender: which of these are kept */
-	/* With several destinations; see nodes.h. */
+	/* With several destinations; see hub.h. */
 	FRAME_OPENED = 19,	/* receiver: it can write the destination */
 	FRAME_CHAIN = 20,	/* client: whether to pass the copy on, and where to */
 	FRAME_RELINK = 21,	/* client: connect to another neighbour; echoed */

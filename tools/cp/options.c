@@ -146,23 +146,6 @@ static const char *find_colon(const char *text)
 	return colon && *colon == ':' ? colon : NULL;
 }
 
-/* "[::1:path" is more likely a typing error than a file name. */
-static bool lacks_bracket(const char *text)
-{
-	const char *host = skip_user(text), *end = strpbrk(host, ":/");
-
-	return host[0] == '[' && end && *end == ':' && !find_colon(text);
-}
-
-/* The user and the name are not empty and are not taken for options by the shell. */
-static bool host_is_valid(const char *host)
-{
-	const char *user_end = strrchr(host, '@');
-	const char *name = user_end ? user_end + 1 : host;
-
-	return host != user_end && host[0] != '-' && name[0] && name[0] != '-';
-}
-
 /* "user@[fe80::1]" is "user@fe80::1" to ssh(1). */
 static int copy_host(const char *text, size_t length, struct operand *ret_operand)
 {
@@ -185,17 +168,24 @@ static int copy_host(const char *text, size_t length, struct operand *ret_operan
 static int parse_operand(const char *text, struct operand *ret_operand,
 			 struct failure *failure)
 {
-	const char *colon = find_colon(text);
-	const char *path = colon ? colon + 1 : text;
+	const char *colon = find_colon(text), *host = skip_user(text);
+	const char *path = colon ? colon + 1 : text, *end = strpbrk(host, ":/");
+	const char *name = ret_operand->host;
 
 	memset(ret_operand, 0, sizeof(*ret_operand));
-	if (lacks_bracket(text))
+	/* "[::1:path" is more likely a typing error than a file name. */
+	if (host[0] == '[' && end && *end == ':' && !colon)
 		return fail(failure, EXIT_USAGE,
 			    "'%s' has no ']:' after its '['; write [ADDRESS]:PATH for an "
 			    "IPv6 address, or ./NAME for a file name with a colon",
 			    text);
-	if (colon && (copy_host(text, (size_t)(colon - text), ret_operand) < 0 ||
-		      !host_is_valid(ret_operand->host)))
+	if (colon && copy_host(text, (size_t)(colon - text), ret_operand) < 0)
+		name = "";
+	else if (strrchr(name, '@'))
+		name = strrchr(name, '@') + 1;
+	/* The shell takes neither the user nor the name for an option. */
+	if (colon && (!name[0] || name[0] == '-' || ret_operand->host[0] == '-' ||
+		      name == ret_operand->host + 1))
 		return fail(failure, EXIT_USAGE,
 			    "'%s' does not begin with a host name; write ./NAME for a "
 			    "file name with a colon",
@@ -316,30 +306,23 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 	return 0;
 }
 
-/* At a low rate, a large chunk would take seconds and the copy would stutter. */
-static void fit_chunk_to_rate(struct cp_settings *settings)
+/*
+ * At a low rate, a large chunk would take seconds and the copy would stutter. The server
+ * rejects requests that need too much memory, of which the list of a tree has half.
+ */
+static void limit_chunks(struct cp_settings *settings)
 {
 	uint64_t most = settings->rate / 4 / CP_CHUNK_MIN * CP_CHUNK_MIN;
+	uint32_t memory = settings->tree ? CP_MEMORY_MAX / 2 : CP_MEMORY_MAX;
 
-	if (!settings->rate)
-		return;
 	if (most < CP_CHUNK_MIN)
 		most = CP_CHUNK_MIN;
+	if (!settings->rate || most > memory)
+		most = memory;
 	if (settings->chunk > most)
 		settings->chunk = most;
-}
-
-/* The server rejects requests that need more memory. The list of a tree has half of it.
- */
-static void limit_memory(struct cp_settings *settings)
-{
-	uint32_t memory = settings->tree ? CP_MEMORY_MAX / 2 : CP_MEMORY_MAX, most;
-
-	if (settings->chunk > memory)
-		settings->chunk = memory;
-	most = (uint32_t)(memory / settings->chunk);
-	if (settings->depth > most)
-		settings->depth = most;
+	if (settings->depth > memory / settings->chunk)
+		settings->depth = (uint32_t)(memory / settings->chunk);
 }
 
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
@@ -366,8 +349,7 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 		*ret_status = EXIT_USAGE;
 		return -1;
 	}
-	fit_chunk_to_rate(&options->settings);
-	limit_memory(&options->settings);
+	limit_chunks(&options->settings);
 	return 0;
 }
 

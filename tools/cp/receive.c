@@ -23,11 +23,11 @@ struct relay {
 	struct connection connection; /* to the next receiver */
 	struct control control;
 	struct failure failure;
-	uint64_t size;			  /* of the file */
 	char addresses[CP_ADDRESSES_MAX]; /* that it may connect to */
 	struct onward onward;
-	const struct link *from; /* the link of the stream that arrives */
-	struct workers *owner; /* to be woken when the next receiver has released more */
+	/* Of the stream that arrives. Its workers' owner is woken when the next receiver
+	 * has released more. */
+	struct transfer *transfer;
 	pthread_t thread;
 	bool started;
 	uint64_t extended; /* up to where the stream to the next receiver is extended */
@@ -40,7 +40,7 @@ struct relay {
 static void publish_released(struct relay *relay, uint64_t position)
 {
 	atomic_store(&relay->released, position);
-	wake_owner(relay->owner);
+	wake_owner(relay->transfer->workers);
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
@@ -91,15 +91,6 @@ static int relay_stream(struct relay *relay)
 	return 0;
 }
 
-/* The stream has the same records at the same positions, so the same size. */
-static int open_relay(struct relay *relay)
-{
-	borrow_memory(&relay->connection.link, relay->from);
-	if (open_connection(&relay->connection, relay->size) < 0)
-		return -1;
-	return connect_sides(&relay->connection);
-}
-
 /* Until the client answers that no receiver follows, or ends this receiver, too. */
 static void await_verdict(struct relay *relay)
 {
@@ -119,8 +110,13 @@ static void *run_relay(void *argument)
 {
 	struct relay *relay = argument;
 	struct control *control = &relay->control;
-	bool failed = open_relay(relay) < 0 || relay_stream(relay) < 0;
+	struct connection *connection = &relay->connection;
+	bool failed;
 
+	borrow_memory(&connection->link, &relay->transfer->link);
+	/* The stream has the same records at the same positions, so the same size. */
+	failed = open_connection(connection, relay->transfer->size) < 0 ||
+		 connect_sides(connection) < 0 || relay_stream(relay) < 0;
 	atomic_store(&relay->waits, false);
 	if (failed && !atomic_load(&relay->stopped)) {
 		if (!control->failure_from_peer) {
@@ -136,17 +132,34 @@ static void *run_relay(void *argument)
 	return NULL;
 }
 
-static int make_relay(struct transfer *transfer, struct relay **ret_relay)
+/*
+ * Ask the client whether this receiver has a next one, now that its destination is open.
+ * *ret_relay stays NULL if not. Returns 0, or -1 with the failure set.
+ */
+static int join_chain(struct transfer *transfer, struct relay **ret_relay)
 {
-	struct relay *relay = calloc(1, sizeof(*relay));
+	struct chain_message chain;
+	struct relay *relay;
 	int pipe[2];
 
+	if (control_send(transfer->control, FRAME_OPENED, NULL) < 0 ||
+	    expect_message(transfer->control, FRAME_CHAIN, &chain) < 0)
+		return -1;
+	if (!chain.passes_on)
+		return 0;
+	if (!transfer->may_pass_on)
+		return fail(transfer->failure, EXIT_FILE,
+			    "the server does not pass copies on, which takes "
+			    "--pass-on");
+	relay = calloc(1, sizeof(*relay));
 	if (!relay)
 		return fail(transfer->failure, EXIT_FILE, "out of memory");
 	if (pipe2(pipe, O_CLOEXEC) < 0) {
 		free(relay);
 		return fail(transfer->failure, EXIT_FILE, "pipe: %s", strerror(errno));
 	}
+	relay->transfer = transfer;
+	strcpy(relay->addresses, chain.addresses);
 	pthread_mutex_init(&relay->onward.lock, NULL);
 	relay->onward.to = pipe[1];
 	relay->control = (struct control){ .protocol = transfer->control->protocol,
@@ -162,39 +175,14 @@ static int make_relay(struct transfer *transfer, struct relay **ret_relay)
 	return 0;
 }
 
-/*
- * Ask the client whether this receiver has a next one, now that its destination is open.
- * *ret_relay stays NULL if not. Returns 0, or -1 with the failure set.
- */
-static int join_chain(struct transfer *transfer, struct relay **ret_relay)
+/* Begin to connect, when the transfer's link and workers exist. */
+static int start_relay(struct relay *relay)
 {
-	struct chain_message chain;
-
-	if (control_send(transfer->control, FRAME_OPENED, NULL) < 0 ||
-	    expect_message(transfer->control, FRAME_CHAIN, &chain) < 0)
-		return -1;
-	if (!chain.passes_on)
-		return 0;
-	if (!transfer->may_pass_on)
-		return fail(transfer->failure, EXIT_FILE,
-			    "the server does not pass copies on, which takes "
-			    "--pass-on");
-	if (make_relay(transfer, ret_relay) < 0)
-		return -1;
-	strcpy((*ret_relay)->addresses, chain.addresses);
-	return 0;
-}
-
-/* Begin to connect, when transfer->link and its workers exist. */
-static int start_relay(struct relay *relay, struct transfer *transfer)
-{
+	struct transfer *transfer = relay->transfer;
 	int error;
 
 	/* The devices of the stream that arrives are open, and connect to nobody. */
 	connect_onward_to(relay->addresses);
-	relay->from = &transfer->link;
-	relay->owner = transfer->workers;
-	relay->size = transfer->size;
 	relay->connection = (struct connection){ .role = CP_SENDER,
 						 .settings = transfer->settings,
 						 .side = transfer->side,
@@ -210,30 +198,8 @@ static int start_relay(struct relay *relay, struct transfer *transfer)
 	return 0;
 }
 
-/* Records before this position have arrived; `last`: no others follow. */
-static void pass_on(struct relay *relay, uint64_t position, bool last)
-{
-	if (!relay || (position == atomic_load(&relay->arrived) && !last))
-		return;
-	atomic_store(&relay->arrived, position);
-	atomic_store(&relay->last, last);
-	wake_owner(relay->connection.workers);
-}
-
-/* The next receiver needs nothing before this position. NULL: there is none. */
-static uint64_t passed_on(struct relay *relay)
-{
-	return relay ? atomic_load(&relay->released) : UINT64_MAX;
-}
-
-/* Whether it waits for the next receiver to connect, or for another one. NULL: no. */
-static bool relay_waits(struct relay *relay)
-{
-	return relay && atomic_load(&relay->waits);
-}
-
-/* Stop. The control connection must still exist. NULL is allowed. */
-static void stop_relay(struct relay *relay, struct control *control)
+/* Stop. The control connection and the workers must still exist. NULL is allowed. */
+static void stop_relay(struct relay *relay)
 {
 	if (!relay)
 		return;
@@ -244,7 +210,7 @@ static void stop_relay(struct relay *relay, struct control *control)
 		wake_owner(relay->connection.workers);
 		pthread_join(relay->thread, NULL);
 	}
-	control->onward = NULL;
+	relay->transfer->control->onward = NULL;
 	close_connection(&relay->connection);
 	control_close(&relay->control);
 	pthread_mutex_destroy(&relay->onward.lock);
@@ -287,20 +253,6 @@ static void run_commit(struct job *job, void *scratch)
 	commit_target(&receiver->target, &receiver->commit_failure);
 }
 
-/* Chunks come in file order, without kept bytes, and only a sparse file has holes. */
-static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
-{
-	const struct transfer *transfer = receiver->transfer;
-
-	return chunk->number == receiver->announced && chunk->length > 0 &&
-	       chunk->length <= transfer->size - receiver->bytes_announced &&
-	       chunk->length == length_before_kept(&transfer->kept,
-						   receiver->bytes_announced,
-						   chunk->length) &&
-	       (chunk->hole ? receiver->target.sparse
-			    : chunk->length <= transfer->link.chunk);
-}
-
 static int fail_unexpected_chunk(struct transfer *transfer)
 {
 	return fail(transfer->failure, EXIT_PEER,
@@ -311,12 +263,20 @@ static int fail_unexpected_chunk(struct transfer *transfer)
 static int read_header(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
+	struct chunk *chunk = &receiver->chunk;
 
-	if (get_header(&transfer->link, receiver->position, &receiver->chunk,
-		       receiver->tag) < 0)
+	if (get_header(&transfer->link, receiver->position, chunk, receiver->tag) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
-	receiver->chunk.offset = receiver->bytes_announced;
-	if (!chunk_is_due(receiver, &receiver->chunk))
+	chunk->offset = receiver->bytes_announced;
+	/* Chunks come in file order, without kept bytes, and only a sparse file has
+	 * holes.
+	 */
+	if (chunk->number != receiver->announced || chunk->length == 0 ||
+	    chunk->length > transfer->size - chunk->offset ||
+	    chunk->length !=
+		    length_before_kept(&transfer->kept, chunk->offset, chunk->length) ||
+	    (chunk->hole ? !receiver->target.sparse
+			 : chunk->length > transfer->link.chunk))
 		return fail_unexpected_chunk(transfer);
 	receiver->has_header = true;
 	return 0;
@@ -365,8 +325,10 @@ static int drive_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	struct link *link = &transfer->link;
+	struct relay *relay = receiver->relay;
 	int count = 0, taken;
 	uint64_t arrived;
+	bool last;
 
 	if (drive_link(&transfer->connection) < 0)
 		return -1;
@@ -374,8 +336,13 @@ static int drive_receiver(struct receiver *receiver)
 		return fail_channel(&transfer->connection, "the transfer");
 	while ((taken = take_record(receiver, arrived)) > 0)
 		count++;
-	pass_on(receiver->relay, receiver->position,
-		receiver->bytes_announced == transfer->size);
+	last = receiver->bytes_announced == transfer->size;
+	if (relay && (receiver->position != atomic_load(&relay->arrived) || last)) {
+		atomic_store(&relay->arrived, receiver->position);
+		/* No others follow. */
+		atomic_store(&relay->last, last);
+		wake_owner(relay->connection.workers);
+	}
 	return taken < 0 ? -1 : count;
 }
 
@@ -386,7 +353,8 @@ static int drive_receiver(struct receiver *receiver)
 static int release_chunks(struct receiver *receiver)
 {
 	struct link *link = &receiver->transfer->link;
-	uint64_t end = passed_on(receiver->relay);
+	uint64_t end = receiver->relay ? atomic_load(&receiver->relay->released)
+				       : UINT64_MAX;
 
 	for (; receiver->stored < receiver->announced; receiver->stored++) {
 		struct slot *slot = &receiver->slots[receiver->stored % link->depth];
@@ -400,7 +368,8 @@ static int release_chunks(struct receiver *receiver)
 		end = receiver->stored_position;
 	if (end <= link->released)
 		return 0;
-	if (link_release(link, end) < 0)
+	link->released = end;
+	if (pier_receiver_release(link->receiver, end) < 0)
 		return fail_pier(receiver->transfer->failure, EXIT_DEVICE);
 	return 1;
 }
@@ -447,32 +416,15 @@ static int check_digest(struct transfer *transfer)
 		    "sender sent");
 }
 
-static int start_commit(struct receiver *receiver)
-{
-	struct connection *connection = &receiver->transfer->connection;
-
-	if (check_digest(receiver->transfer) < 0)
-		return -1;
-	connection->state = CONNECTION_IDLE;
-	submit_job(connection->workers, &receiver->commit);
-	return 0;
-}
-
-/* The sender ends when it knows that everything was released. */
-static bool needs_stream(const struct receiver *receiver)
-{
-	const struct transfer *transfer = receiver->transfer;
-
-	return receiver->bytes_announced < transfer->size ||
-	       transfer->state < CONNECTION_ENDED;
-}
-
 static int advance_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
-	int announced, written, passed;
+	int announced = 0, written, passed;
 
-	announced = needs_stream(receiver) ? drive_receiver(receiver) : 0;
+	/* The sender ends when it knows that everything was released. */
+	if (receiver->bytes_announced < transfer->size ||
+	    transfer->state < CONNECTION_ENDED)
+		announced = drive_receiver(receiver);
 	if (announced < 0)
 		return -1;
 	written = collect_written(receiver);
@@ -482,8 +434,12 @@ static int advance_receiver(struct receiver *receiver)
 	if (passed < 0)
 		return -1;
 	if (transfer->state == CONNECTION_ENDED &&
-	    receiver->bytes_written == transfer->size && start_commit(receiver) < 0)
-		return -1;
+	    receiver->bytes_written == transfer->size) {
+		if (check_digest(transfer) < 0)
+			return -1;
+		transfer->state = CONNECTION_IDLE;
+		submit_job(transfer->workers, &receiver->commit);
+	}
 	show_progress(transfer->progress, receiver->bytes_written);
 	return announced + written + passed > 0;
 }
@@ -514,35 +470,13 @@ static int receive_chunks(struct receiver *receiver)
 		/* While the next receiver cannot connect, it is not the sender that is
 		 * silent. */
 		bool working = workers_busy(connection->workers) ||
-			       relay_waits(receiver->relay);
+			       (receiver->relay && atomic_load(&receiver->relay->waits));
 
 		if (end_step(connection, moved, working, 0) < 0 &&
 		    !can_finish_without_sender(receiver))
 			return -1;
 	}
 	return 0;
-}
-
-/* The copy has succeeded; a signal or a lost sender no longer makes it fail. */
-static void send_done(struct control *control)
-{
-	struct failure *ours = control->failure, ignored;
-
-	if (control->out < 0)
-		return;
-	control->failure = &ignored;
-	do
-		ignored = (struct failure){ 0 };
-	while (control_send(control, FRAME_DONE, NULL) < 0 &&
-	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer);
-	control->failure = ours;
-}
-
-/* Whether the sender may still have this side's memory open: see <pier/ipc.h>. */
-static bool sender_has_memory(struct transfer *transfer)
-{
-	return transfer->link.ipc && transfer->state < CONNECTION_ENDED &&
-	       !control_await_close(transfer->control);
 }
 
 /* The copy fails only if the file does not have its name yet. */
@@ -554,11 +488,14 @@ static int abandon_copy(struct receiver *receiver)
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(transfer->control);
-		shared = sender_has_memory(transfer);
-		stop_relay(receiver->relay, transfer->control);
-		receiver->relay = NULL;
-		control_close(transfer->control);
+		/* The sender may still have this side's memory open: see <pier/ipc.h>. */
+		shared = transfer->link.ipc && transfer->state < CONNECTION_ENDED &&
+			 !control_await_close(transfer->control);
 	}
+	stop_relay(receiver->relay);
+	receiver->relay = NULL;
+	if (abandoned)
+		control_close(transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	/* The sender does not answer: leave the memory to the end of this process. */
@@ -588,8 +525,8 @@ static int receive_file(struct receiver *receiver)
 		return -1;
 	receiver->bytes_announced = skip_kept(&transfer->kept, 0);
 	receiver->bytes_written = transfer->kept.bytes;
-	if (prepare_transfer(transfer, source.size) < 0 ||
-	    (receiver->relay && start_relay(receiver->relay, transfer) < 0))
+	if (prepare_transfer(transfer) < 0 ||
+	    (receiver->relay && start_relay(receiver->relay) < 0))
 		return -1;
 	receiver->slots = open_slots(&transfer->link, receiver, run_store,
 				     transfer->failure);
@@ -606,6 +543,8 @@ int run_receiver(struct transfer *transfer)
 			    .tree = { .base = -1, .above = -1, .stage = -1 } },
 		.commit.run = run_commit,
 	};
+	struct control *control = transfer->control;
+	struct failure ignored = { 0 };
 	int result = receive_file(&receiver);
 
 	end_progress(transfer->progress);
@@ -615,9 +554,14 @@ int run_receiver(struct transfer *transfer)
 	}
 	if (result == 0)
 		result = pass_notices(transfer) < 0 ? -1 : 0;
-	if (result == 0)
-		send_done(transfer->control);
-	stop_relay(receiver.relay, transfer->control);
+	/* The copy has succeeded; a signal or a lost sender no longer makes it fail. */
+	control->failure = &ignored;
+	while (result == 0 && control->out >= 0 &&
+	       control_send(control, FRAME_DONE, NULL) < 0 &&
+	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer)
+		ignored = (struct failure){ 0 };
+	control->failure = transfer->failure;
+	stop_relay(receiver.relay);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);

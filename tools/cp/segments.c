@@ -78,8 +78,10 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 	return read;
 }
 
-static int open_agreement(struct agreement *agreement, uint64_t size)
+static int open_agreement(struct agreement *agreement)
 {
+	uint64_t size = agreement->transfer->size;
+
 	agreement->bytes = malloc(READ_SIZE);
 	if (agreement->bytes && open_kept(&agreement->transfer->kept, size) == 0 &&
 	    (!agreement->target || open_kept(&agreement->present, size) == 0))
@@ -195,7 +197,7 @@ int offer_segments(struct transfer *transfer, struct target *target)
 {
 	struct agreement agreement = { .transfer = transfer, .target = target };
 	struct batch batches[2] = { { .count = 0 } };
-	int result = open_agreement(&agreement, target->size);
+	int result = open_agreement(&agreement);
 
 	if (result == 0)
 		result = find_segments(&agreement);
@@ -247,7 +249,7 @@ static int answer_batch(struct agreement *agreement, const struct frame *frame)
 int compare_segments(struct transfer *transfer, struct sources *sources)
 {
 	struct agreement agreement = { .transfer = transfer, .sources = sources };
-	int result = open_agreement(&agreement, sources_size(sources));
+	int result = open_agreement(&agreement);
 	struct frame frame = { .length = 1 };
 
 	while (result == 0 && frame.length > 0) {

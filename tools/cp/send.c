@@ -63,23 +63,18 @@ static void read_chunk(struct job *job, void *piece)
 	drop_mac(&tag);
 }
 
-/* Whether the stream has room for the record of any chunk. */
-static bool has_room(const struct sender *sender)
-{
-	const struct link *link = &sender->transfer->link;
-	uint64_t most = link->ipc ? PIER_STREAM_BLOCK : link_stride(link);
-
-	return pier_transfer_limit(link->transfer) - sender->position >= most;
-}
-
 static void start_reading(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
+	const struct link *link = &transfer->link;
+	/* Of the record of any chunk. */
+	uint64_t most = link->ipc ? PIER_STREAM_BLOCK : link_stride(link);
 
 	while (sender->bytes_read < transfer->size) {
 		struct slot *slot = slot_of(sender, sender->read);
 
-		if (slot->state != SLOT_FREE || !has_room(sender))
+		if (slot->state != SLOT_FREE ||
+		    pier_transfer_limit(link->transfer) - sender->position < most)
 			return;
 		slot->position = sender->position;
 		slot->chunk.number = sender->read++;
@@ -179,39 +174,28 @@ static int free_slots(struct sender *sender)
 	return count;
 }
 
-/* Returns the chunks that the receiver has written, plus 1 at the end; or -1. */
-static int drive_sender(struct sender *sender)
-{
-	int ended = drive_link(&sender->transfer->connection);
-
-	return ended < 0 ? -1 : free_slots(sender) + ended;
-}
-
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_sender(struct sender *sender)
 {
-	int read, posted, credited, passed;
+	int read, posted, ended, credited = 0, passed;
 
 	start_reading(sender);
 	read = collect_read(sender);
 	posted = read < 0 ? -1 : post_ready(sender);
-	credited = posted < 0 ? -1 : drive_sender(sender);
-	passed = credited < 0 ? -1 : pass_notices(sender->transfer);
+	ended = posted < 0 ? -1 : drive_link(&sender->transfer->connection);
+	if (ended >= 0)
+		credited = free_slots(sender);
+	passed = ended < 0 ? -1 : pass_notices(sender->transfer);
 	show_progress(sender->transfer->progress, sender->bytes_credited);
-	return passed < 0 ? -1 : read + posted + credited + passed > 0;
-}
-
-static bool all_sent(const struct sender *sender)
-{
-	return all_posted(sender) && sender->credited == sender->posted &&
-	       sender->transfer->link.result > 0;
+	return passed < 0 ? -1 : read + posted + ended + credited + passed > 0;
 }
 
 static int send_chunks(struct sender *sender)
 {
 	struct connection *connection = &sender->transfer->connection;
 
-	while (!all_sent(sender)) {
+	while (!all_posted(sender) || sender->credited < sender->posted ||
+	       connection->link.result <= 0) {
 		int moved = is_restoring(connection) ? restore_connection(connection)
 						     : advance_sender(sender);
 		uint64_t wake = next_allowed_ns(sender);
@@ -223,42 +207,35 @@ static int send_chunks(struct sender *sender)
 	return 0;
 }
 
-static int send_end(struct transfer *transfer)
-{
-	struct wire_writer writer = { .length = 0 };
-	uint8_t digest[CP_DIGEST_SIZE];
-
-	if (finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
-		return -1;
-	if (transfer->settings->verify)
-		put_bytes(&writer, digest, sizeof(digest));
-	return control_send(transfer->control, FRAME_END, &writer);
-}
-
-/* The receiver may have named the file before it sees the failure. */
-static int check_if_done(struct transfer *transfer)
-{
-	if (!control_send_failure_unless_done(transfer->control))
-		return -1;
-	*transfer->failure = (struct failure){ 0 };
-	return 0;
-}
-
 static int finish_sending(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 	struct connection *connection = &transfer->connection;
+	struct wire_writer writer = { .length = 0 };
+	uint8_t digest[CP_DIGEST_SIZE];
 
 	if (link_close_peer(&connection->link) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
 	if (check_sources(&sender->sources, transfer->failure) < 0 ||
-	    pass_notices(transfer) < 0 || send_end(transfer) < 0)
+	    pass_notices(transfer) < 0 ||
+	    finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
+		return -1;
+	if (transfer->settings->verify)
+		put_bytes(&writer, digest, sizeof(digest));
+	if (control_send(transfer->control, FRAME_END, &writer) < 0)
 		return -1;
 	restart_timeout(connection);
 	connection->state = CONNECTION_IDLE;
 	while (connection->state != CONNECTION_DONE)
-		if (wait_for_event(connection, false, 0) < 0)
-			return check_if_done(transfer);
+		if (wait_for_event(connection, false, 0) < 0) {
+			/* The receiver may have named the file before it sees the
+			 * failure.
+			 */
+			if (!control_send_failure_unless_done(transfer->control))
+				return -1;
+			*transfer->failure = (struct failure){ 0 };
+			return 0;
+		}
 	return 0;
 }
 
@@ -268,8 +245,10 @@ static int send_file(struct sender *sender)
 	struct source_message message = { .size = 0 };
 
 	if (open_sources(&sender->sources, transfer, &message) < 0 ||
-	    send_sources(&sender->sources, &message) < 0)
+	    send_message(transfer->control, FRAME_SOURCE, &message) < 0 ||
+	    (message.tree && send_list(transfer->control, &sender->sources.list) < 0))
 		return -1;
+	transfer->size = message.size;
 	transfer->in_memory = message.in_memory;
 	transfer->losses = message.losses;
 	if (transfer->settings->dry_run)
@@ -280,7 +259,7 @@ static int send_file(struct sender *sender)
 		return -1;
 	sender->bytes_read = skip_kept(&transfer->kept, 0);
 	sender->bytes_credited = transfer->kept.bytes;
-	if (prepare_transfer(transfer, message.size) < 0)
+	if (prepare_transfer(transfer) < 0)
 		return -1;
 	sender->slots = open_slots(&transfer->link, sender, read_chunk,
 				   transfer->failure);

@@ -117,15 +117,6 @@ static int check_request(const struct server_options *options,
 	return 0;
 }
 
-/* The sources of a tree follow the request. */
-static int take_words(const struct request *request, struct words *operands,
-		      struct words *patterns, struct control *control)
-{
-	if (request->role != CP_SENDER || !request->settings.tree)
-		return 0;
-	return receive_words(control, operands, patterns);
-}
-
 /* A server's descriptors are not those that the user means. */
 static int refuse_own_descriptors(const struct request *request,
 				  const struct words *operands, int root,
@@ -161,7 +152,9 @@ static void serve_request(const struct server_options *options, int root,
 	open_notices(&transfer.notices, &transfer.budget);
 	if (take_request(control, &request) == 0 &&
 	    check_request(options, &request, control->failure) == 0 &&
-	    take_words(&request, &operands, &patterns, control) == 0 &&
+	    /* The sources of a tree follow the request. */
+	    (request.role != CP_SENDER || !request.settings.tree ||
+	     receive_words(control, &operands, &patterns) == 0) &&
 	    refuse_own_descriptors(&request, &operands, root, control->failure) == 0) {
 		transfer.role = request.role;
 		begin_transfer(&transfer);

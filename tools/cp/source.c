@@ -237,15 +237,6 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 	return 0;
 }
 
-int send_sources(const struct sources *sources, const struct source_message *message)
-{
-	struct control *control = sources->transfer->control;
-
-	if (send_message(control, FRAME_SOURCE, message) < 0)
-		return -1;
-	return sources->is_tree ? send_list(control, &sources->list) : 0;
-}
-
 int end_dry_run(const struct sources *sources, const struct source_message *message)
 {
 	struct transfer *transfer = sources->transfer;
@@ -263,11 +254,6 @@ int end_dry_run(const struct sources *sources, const struct source_message *mess
 		print_files(sources->is_tree ? &sources->list : NULL, message->name,
 			    transfer->progress->json, transfer->quiet);
 	return 0;
-}
-
-uint64_t sources_size(const struct sources *sources)
-{
-	return sources->is_tree ? sources->list.size : sources->file.size;
 }
 
 /* Of a tree. */
@@ -463,21 +449,12 @@ static bool same_state(const struct stat *a, const struct stat *b)
 	       same_time(&a->st_ctim, &b->st_ctim);
 }
 
-/* The file that the source's path names now. */
-static int stat_path(const struct source *source, struct stat *ret_stat)
-{
-	int found = open_path(source->root, source->path, O_PATH);
-	int result = found < 0 ? -1 : fstat(found, ret_stat);
-
-	close_fd(found);
-	return result;
-}
-
 int check_sources(const struct sources *sources, struct failure *failure)
 {
 	const struct source *source = &sources->file;
 	struct stat opened, named;
-	int complete;
+	int complete, found;
+	bool same;
 
 	if (sources->is_tree)
 		return 0;
@@ -488,7 +465,10 @@ int check_sources(const struct sources *sources, struct failure *failure)
 	if (!complete || !same_state(&source->stat, &opened))
 		return fail(failure, EXIT_FILE, "%s changed while it was copied",
 			    source->path);
-	if (stat_path(source, &named) < 0 || !same_state(&opened, &named))
+	found = open_path(source->root, source->path, O_PATH);
+	same = found >= 0 && fstat(found, &named) == 0 && same_state(&opened, &named);
+	close_fd(found);
+	if (!same)
 		return fail(failure, EXIT_FILE, "%s was replaced while it was copied",
 			    source->path);
 	return 0;

@@ -41,14 +41,10 @@ void close_source(struct source *source);
 
 int open_sources(struct sources *sources, struct transfer *transfer,
 		 struct source_message *ret_message);
-/* The message, and the list of a tree. */
-int send_sources(const struct sources *sources, const struct source_message *message);
-/* With --continue, after send_sources(): agree on what is kept. See segments.c. */
+/* With --continue, before the transfer: agree on what is kept. See segments.c. */
 int compare_segments(struct transfer *transfer, struct sources *sources);
 /* Instead of a transfer: list what would be copied, at the client. */
 int end_dry_run(const struct sources *sources, const struct source_message *message);
-/* Of all bytes. */
-uint64_t sources_size(const struct sources *sources);
 /*
  * Set the length of the chunk that begins at chunk->offset, and whether it is a hole.
  * A chunk of data is at most `most` bytes long.

@@ -117,20 +117,6 @@ static int resolve_destination(struct destination *file, int root, const char *p
 	return 0;
 }
 
-/*
- * The kernel removes a file without a name when the process ends, however it ends. File
- * systems without O_TMPFILE return EOPNOTSUPP; kernels and network file systems that do
- * not know the flag return EISDIR, ENOENT or EINVAL.
- */
-static int create_unnamed_file(struct destination *file)
-{
-	file->fd = openat(file->directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
-	if (file->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT ||
-			     errno == EINVAL))
-		file->fd = create_temporary(file->directory, file->name, file->temporary);
-	return file->fd < 0 ? -1 : 0;
-}
-
 /* The file of an earlier copy, which must not be what the sender reads. */
 static int open_partial_file(struct destination *file, const struct cp_settings *settings,
 			     struct failure *failure)
@@ -211,8 +197,18 @@ int open_destination(struct destination *file, int root, const char *path,
 	if (settings->partial) {
 		if (open_partial_file(file, settings, failure) < 0)
 			return -1;
-	} else if (create_unnamed_file(file) < 0) {
-		return fail_destination(file, "write", failure);
+	} else {
+		/* The kernel removes a file without a name when the process ends. */
+		file->fd = openat(file->directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC,
+				  0600);
+		/* Some file systems return EOPNOTSUPP; kernels and network file systems
+		 * that do not know the flag return EISDIR, ENOENT or EINVAL. */
+		if (file->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR ||
+				     errno == ENOENT || errno == EINVAL))
+			file->fd = create_temporary(make_file, file->directory,
+						    file->name, -1, file->temporary);
+		if (file->fd < 0)
+			return fail_destination(file, "write", failure);
 	}
 	if (choose_mode(file, &old, failure) < 0)
 		return -1;
@@ -238,10 +234,11 @@ int write_destination(const struct destination *file, uint64_t offset, const voi
 static int give_name(struct destination *file)
 {
 	if (!file->temporary[0]) {
-		if (link_file(file->fd, file->directory, file->name) == 0)
+		if (link_file(file->directory, file->name, file->fd) == 0)
 			return 0;
-		if (errno != EEXIST || link_temporary(file->fd, file->directory,
-						      file->name, file->temporary) < 0)
+		if (errno != EEXIST ||
+		    create_temporary(link_file, file->directory, file->name, file->fd,
+				     file->temporary) < 0)
 			return -1;
 	}
 	if (renameat(file->directory, file->temporary, file->directory, file->name) < 0)
@@ -389,7 +386,7 @@ int open_target(struct target *target, struct transfer *transfer,
 	target->transfer = transfer;
 	target->file.observer = target->tree.observer = &transfer->observer;
 	target->sparse = source->sparse;
-	target->size = source->size;
+	transfer->size = source->size;
 	transfer->in_memory = source->in_memory;
 	transfer->losses = source->losses;
 	transfer->files = 1;
@@ -412,14 +409,14 @@ int open_target(struct target *target, struct transfer *transfer,
 /* Some file systems take reserved space for data, so ask how long the file was. */
 uint64_t find_target_data(const struct target *target, uint64_t offset)
 {
-	uint64_t data;
+	uint64_t data, size = target->transfer->size;
 
 	if (target->transfer->tree)
 		return find_staged_data(&target->tree, offset);
 	if (offset >= target->file.present)
-		return target->size;
-	data = seek_extent(target->file.fd, target->size, offset, SEEK_DATA);
-	return data < target->file.present ? data : target->size;
+		return size;
+	data = seek_extent(target->file.fd, size, offset, SEEK_DATA);
+	return data < target->file.present ? data : size;
 }
 
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,

@@ -38,7 +38,6 @@ struct target {
 	struct destination file;
 	struct tree tree; /* instead, if transfer->tree is set */
 	bool sparse;
-	uint64_t size;
 };
 
 /* Functions that return int return 0, or -1 with the failure set. */

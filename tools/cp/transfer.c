@@ -88,18 +88,17 @@ static unsigned int choose_threads(const struct transfer *transfer)
 	return transfer->role == CP_SENDER ? 2 * threads : threads;
 }
 
-int prepare_transfer(struct transfer *transfer, uint64_t size)
+int prepare_transfer(struct transfer *transfer)
 {
 	struct connection *connection = &transfer->connection;
 
-	transfer->size = size;
-	if (open_connection(connection, size) < 0)
+	if (open_connection(connection, transfer->size) < 0)
 		return -1;
 	transfer->report = connection->link.report;
 	if (connection->link.substitute && transfer->client && !transfer->quiet)
 		print_error("pier cp: no usable RDMA device: using the software "
 			    "NIC " PIER_SOFT_DEVICE);
-	begin_digest(&transfer->digest, transfer->settings->secret, size);
+	begin_digest(&transfer->digest, transfer->settings->secret, transfer->size);
 	return start_workers(choose_threads(transfer), PIECE_SIZE, &connection->workers,
 			     transfer->failure);
 }
@@ -168,21 +167,16 @@ void begin_transfer(struct transfer *transfer)
 	atomic_store(&transfer->budget.left, CP_MEMORY_MAX - chunks);
 }
 
-/* A signal ends the remote shells, too (Ctrl-C): that does not leave a destination out.
- */
-static bool is_due_to_signal(const struct transfer *transfer, const struct notice *notice)
-{
-	return notice->number == NOTICE_OF_DESTINATION &&
-	       transfer->failure->status > EXIT_SIGNAL &&
-	       !transfer->control->failure_from_peer;
-}
-
 void show_notices(struct transfer *transfer)
 {
+	/* It ends the remote shells, too (Ctrl-C): that does not leave a destination out.
+	 */
+	bool signalled = transfer->failure->status > EXIT_SIGNAL &&
+			 !transfer->control->failure_from_peer;
 	struct notice *notice;
 
 	while (transfer->client && (notice = take_notice(&transfer->notices))) {
-		if (!is_due_to_signal(transfer, notice))
+		if (!signalled || notice->number != NOTICE_OF_DESTINATION)
 			show_notice(transfer, notice->number, notice->sentence);
 		free(notice);
 	}

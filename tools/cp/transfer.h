@@ -67,7 +67,7 @@ struct transfer {
 /* Call when the settings are known. */
 void begin_transfer(struct transfer *transfer);
 /* Open device, memory, channel and threads of this side. */
-int prepare_transfer(struct transfer *transfer, uint64_t size);
+int prepare_transfer(struct transfer *transfer);
 void close_transfer(struct transfer *transfer);
 
 /* Read the source and send it (send.c). */

@@ -641,7 +641,8 @@ static int open_stage(struct tree *tree, const char *name,
 		if (tree->stage < 0 || adopt_stage(tree, failure) < 0)
 			return -1;
 	} else {
-		tree->stage = create_stage(tree->base, name, tree->temporary);
+		tree->stage = create_temporary(make_stage, tree->base, name, -1,
+					       tree->temporary);
 		if (tree->stage < 0)
 			return fail_tree(tree, "write into", failure);
 	}
@@ -914,16 +915,6 @@ static void finish_merged(struct tree *tree)
 	}
 }
 
-static void place_tree(struct tree *tree)
-{
-	void *placed = NULL;
-
-	for (uint32_t i = 0; i < tree->list.count; i++)
-		place_entry(tree, &tree->list.entries[i], &placed);
-	finish_merged(tree);
-	tdestroy(placed, free);
-}
-
 /* Nothing below a top goes to its place without it. The tops come first. */
 static bool has_moved(const struct tree *tree)
 {
@@ -948,6 +939,8 @@ static int sync_places(const struct tree *tree)
 
 int commit_tree(struct tree *tree, struct failure *failure)
 {
+	void *placed = NULL;
+
 	if (finish_stage(tree, failure) < 0)
 		return -1;
 	/* Instead of one fsync(2) for each file: a disk has to flush only twice. */
@@ -956,7 +949,10 @@ int commit_tree(struct tree *tree, struct failure *failure)
 	if (!decide_fate(&tree->fate, COPY_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
-	place_tree(tree);
+	for (uint32_t i = 0; i < tree->list.count; i++)
+		place_entry(tree, &tree->list.entries[i], &placed);
+	tdestroy(placed, free);
+	finish_merged(tree);
 	tree->partial = tree->partial && !has_moved(tree);
 	if (sync_places(tree) < 0)
 		return fail_tree(tree, "write to the disk of", failure);

@@ -37,22 +37,17 @@ bool decide_fate(_Atomic enum copy_fate *fate, enum copy_fate decision)
 	return atomic_compare_exchange_strong(fate, &undecided, decision);
 }
 
-/* Truncate a long name, so that the temporary name is shorter than NAME_MAX. */
-static size_t cut_name(const char *name)
-{
-	size_t length = strnlen(name, NAME_BYTES + 1), cut = NAME_BYTES;
-
-	if (length <= NAME_BYTES)
-		return length;
-	while (cut > NAME_BYTES - UTF8_TRAIL_MAX && (name[cut] & 0xc0) == 0x80)
-		cut--;
-	return cut;
-}
-
 static size_t write_prefix(const char *name, char ret_prefix[TEMPORARY_MAX])
 {
-	return (size_t)snprintf(ret_prefix, TEMPORARY_MAX, ".%.*s.pier-tmp-",
-				(int)cut_name(name), name);
+	size_t length = strnlen(name, NAME_BYTES + 1);
+
+	/* Truncate a long name, so that the temporary name is shorter than NAME_MAX. */
+	if (length > NAME_BYTES)
+		for (length = NAME_BYTES; length > NAME_BYTES - UTF8_TRAIL_MAX &&
+					  (name[length] & 0xc0) == 0x80;)
+			length--;
+	return (size_t)snprintf(ret_prefix, TEMPORARY_MAX, ".%.*s.pier-tmp-", (int)length,
+				name);
 }
 
 /*
@@ -64,23 +59,19 @@ static int lock_temporary(int fd)
 	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK ? -1 : 0;
 }
 
-int link_file(int fd, int directory, const char *name)
+int link_file(int directory, const char *name, int fd)
 {
 	char self[32];
 
+	/* No other process can open the file yet, so the lock is free. */
+	lock_temporary(fd);
 	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH: see O_TMPFILE in open(2). */
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, self, directory, name, AT_SYMLINK_FOLLOW);
 }
 
-/*
- * Try temporary names until one is free.
- *
- * make  returns a descriptor or 0, or -1 with errno; EEXIST: try another name
- */
-static int make_with_name(int (*make)(int directory, const char *temporary, int fd),
-			  int directory, const char *name, int fd,
-			  char ret_temporary[TEMPORARY_MAX])
+int create_temporary(temporary_maker *make, int directory, const char *name, int fd,
+		     char ret_temporary[TEMPORARY_MAX])
 {
 	size_t length = write_prefix(name, ret_temporary);
 	uint64_t random;
@@ -102,7 +93,7 @@ static int make_with_name(int (*make)(int directory, const char *temporary, int 
 	return -1;
 }
 
-static int make_file(int directory, const char *temporary, int unused)
+int make_file(int directory, const char *temporary, int unused)
 {
 	int fd = openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
 			0600);
@@ -114,24 +105,6 @@ static int make_file(int directory, const char *temporary, int unused)
 	close(fd);
 	errno = EEXIST;
 	return -1;
-}
-
-int create_temporary(int directory, const char *name, char ret_temporary[TEMPORARY_MAX])
-{
-	return make_with_name(make_file, directory, name, -1, ret_temporary);
-}
-
-static int make_link(int directory, const char *name, int fd)
-{
-	return link_file(fd, directory, name);
-}
-
-int link_temporary(int fd, int directory, const char *name,
-		   char ret_temporary[TEMPORARY_MAX])
-{
-	/* No other process can open the file yet, so the lock is free. */
-	lock_temporary(fd);
-	return make_with_name(make_link, directory, name, fd, ret_temporary);
 }
 
 /*
@@ -195,7 +168,7 @@ static bool is_new_stage(int fd)
 	       (!(stat.st_mode & 077) || (file.st_mode & 077));
 }
 
-static int make_stage(int directory, const char *temporary, int unused)
+int make_stage(int directory, const char *temporary, int unused)
 {
 	int fd;
 
@@ -211,17 +184,6 @@ static int make_stage(int directory, const char *temporary, int unused)
 		errno = EEXIST;
 	close_fd(fd);
 	return -1;
-}
-
-int create_stage(int directory, const char *name, char ret_temporary[TEMPORARY_MAX])
-{
-	return make_with_name(make_stage, directory, name, -1, ret_temporary);
-}
-
-static bool is_temporary_name(const char *entry, const char *prefix, size_t length)
-{
-	return strncmp(entry, prefix, length) == 0 && strlen(entry) == length + DIGITS &&
-	       strspn(entry + length, "0123456789abcdef") == DIGITS;
 }
 
 /* Only what pier can have created: opening a device has side effects. */
@@ -278,7 +240,9 @@ void remove_leftovers(int directory, const char *name, int fd)
 	if (!entries)
 		return;
 	while ((entry = readdir(entries)))
-		if (is_temporary_name(entry->d_name, prefix, length))
+		if (strncmp(entry->d_name, prefix, length) == 0 &&
+		    strlen(entry->d_name) == length + DIGITS &&
+		    strspn(entry->d_name + length, "0123456789abcdef") == DIGITS)
 			remove_leftover(directory, entry->d_name, own.st_uid);
 	closedir(entries);
 }
@@ -315,7 +279,7 @@ static int check_partial(const struct wanted *wanted, int found)
 	if (is_partial(wanted, &stat, geteuid(), STAGE_MODE))
 		return 0;
 	/* Files may get another owner than the process (NFS), or other modes (CIFS). */
-	fd = create_stage(wanted->directory, wanted->name, temporary);
+	fd = create_temporary(make_stage, wanted->directory, wanted->name, -1, temporary);
 	if (fd < 0)
 		return -1;
 	result = fstat(fd, &own);
@@ -472,7 +436,7 @@ int renew_file(int directory, const char *name, const char *prefix, int fd, uint
 		return -1;
 	if ((uint64_t)stat.st_size < size)
 		size = (uint64_t)stat.st_size;
-	copy = create_temporary(directory, prefix, temporary);
+	copy = create_temporary(make_file, directory, prefix, -1, temporary);
 	if (copy < 0)
 		return -1;
 	if (copy_data(fd, copy, size, observer) == 0 &&

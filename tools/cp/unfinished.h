@@ -48,16 +48,16 @@ enum copy_fate {
 /* Returns whether this decision is the first one. */
 bool decide_fate(_Atomic enum copy_fate *fate, enum copy_fate decision);
 
-/* Create the file and lock it. Returns its descriptor, or -1 with errno. */
-int create_temporary(int directory, const char *name, char ret_temporary[TEMPORARY_MAX]);
-/* Give a temporary name to a file without a name. Returns 0, or -1 with errno. */
-int link_temporary(int fd, int directory, const char *name,
-		   char ret_temporary[TEMPORARY_MAX]);
-/* Create a stage and lock it. Returns its descriptor, for reading; or -1 with errno. */
-int create_stage(int directory, const char *name, char ret_temporary[TEMPORARY_MAX]);
+/* Returns a descriptor or 0; or -1 with errno. EEXIST: the name is taken. */
+typedef int temporary_maker(int directory, const char *name, int fd);
 
-/* linkat(2) for a file without a name. EEXIST: the name is taken. */
-int link_file(int fd, int directory, const char *name);
+/* Create a file, or a stage, and lock it. `fd` is not used. */
+temporary_maker make_file, make_stage;
+/* linkat(2) for the file of `fd`, which has no name. */
+temporary_maker link_file;
+/* Give temporary names to the maker until one is free. Returns what the maker returns. */
+int create_temporary(temporary_maker *make, int directory, const char *name, int fd,
+		     char ret_temporary[TEMPORARY_MAX]);
 
 /*
  * Remove the temporary files, and stages, that killed copies to this name left behind.

@@ -60,67 +60,36 @@ static bool matches_one(const char *pattern, char character, size_t *ret_length)
 	return fnmatch(bracket, (const char[]){ character, '\0' }, 0) == 0;
 }
 
-/* The places of a pattern that can have been reached in a text. */
-struct places {
-	bool reached[PATH_MAX];
-	size_t end; /* of those that were reached */
-};
-
-static void reach_place(struct places *places, size_t place)
-{
-	places->reached[place] = true;
-	if (places->end <= place)
-		places->end = place + 1;
-}
-
-static void pass_stars(struct places *places, const char *pattern)
-{
-	for (size_t i = 0; i < places->end; i++)
-		if (places->reached[i] && pattern[i] == '*')
-			reach_place(places, i + strspn(pattern + i, "*"));
-}
-
-/* Backwards, so that a place is left before it is reached again. */
-static void pass_character(struct places *places, const char *pattern, char character)
-{
-	size_t i = places->end, length;
-
-	places->end = 0;
-	while (i-- > 0) {
-		if (!places->reached[i])
-			continue;
-		places->reached[i] = false;
-		if (pattern[i] == '*') {
-			if (pattern[i + 1] == '*' || character != '/')
-				reach_place(places, i);
-		} else if (pattern[i] && matches_one(pattern + i, character, &length)) {
-			reach_place(places, i + length);
-		}
-	}
-}
-
 /*
  * Whether all of the text matches; names: or the text behind one of its slashes.
  *
  * A restricted server matches the patterns of its client. To go back to each '*', as
- * fnmatch(3) does, can take exponential time; to follow all places of the pattern at once
- * takes the product of both lengths.
+ * fnmatch(3) does, can take exponential time; to follow all places of the pattern that
+ * can have been reached takes the product of both lengths.
  */
 static bool matches_text(const char *pattern, const char *text, bool names)
 {
-	struct places places;
+	size_t length = strlen(pattern), passed;
+	bool reached[PATH_MAX] = { true };
 
-	memset(places.reached, 0, strlen(pattern) + 1);
-	places.end = 0;
-	reach_place(&places, 0);
-	for (; *text && (names || places.end); text++) {
-		pass_stars(&places, pattern);
-		pass_character(&places, pattern, *text);
-		if (names && *text == '/')
-			reach_place(&places, 0);
+	for (;; text++) {
+		for (size_t i = 0; i < length; i++)
+			if (reached[i] && pattern[i] == '*')
+				reached[i + strspn(pattern + i, "*")] = true;
+		if (!*text)
+			return reached[length];
+		reached[length] = false;
+		/* Backwards, so that a place is left before it is reached again. */
+		for (size_t i = length; i-- > 0;) {
+			if (!reached[i])
+				continue;
+			reached[i] = pattern[i] == '*' &&
+				     (pattern[i + 1] == '*' || *text != '/');
+			if (pattern[i] != '*' && matches_one(pattern + i, *text, &passed))
+				reached[i + passed] = true;
+		}
+		reached[0] |= names && *text == '/';
 	}
-	pass_stars(&places, pattern);
-	return !*text && places.end > strlen(pattern);
 }
 
 /* Whether the text is the path; names: or what follows one of its slashes. */

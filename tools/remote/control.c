@@ -205,43 +205,26 @@ static int send_frame(struct control *control, uint32_t type,
 		return fail(control->failure, EXIT_PEER,
 			    "a control message of type %u is too long", type);
 	put_u32(&header, (uint32_t)length);
-	put_u32(&header, type);
+	put_u32(&header, control->carrier ? type | FRAME_ONWARD : type);
 	result = put_out(control, header.data, header.length);
 	return result == 0 && length ? put_out(control, writer->data, length) : result;
 }
 
-/* `out` and the lock are all that the threads of the two conversations share. */
-static int send_inside(struct control *carrier, struct control *control, uint32_t type,
-		       const struct wire_writer *writer)
-{
-	struct wire_writer outer = { .length = 0 };
-	struct control pipe = *control;
-	int result = 1;
-
-	put_u32(&outer, type);
-	if (writer)
-		put_bytes(&outer, writer->data, writer->length);
-	outer.overflow |= writer && writer->overflow;
-	pthread_mutex_lock(&carrier->onward->lock);
-	pipe.out = carrier->out;
-	if (pipe.out >= 0)
-		result = send_frame(&pipe, FRAME_ONWARD, &outer);
-	pthread_mutex_unlock(&carrier->onward->lock);
-	return result;
-}
-
+/* `out` and the lock are all that the threads of two conversations share. */
 static int try_send(struct control *control, uint32_t type,
 		    const struct wire_writer *writer)
 {
-	int result;
+	struct control *carrier = control->carrier ? control->carrier : control;
+	struct control pipe = *control;
+	int result = 1;
 
-	if (control->carrier)
-		return send_inside(control->carrier, control, type, writer);
-	if (!control->onward)
+	if (!carrier->onward)
 		return send_frame(control, type, writer);
-	pthread_mutex_lock(&control->onward->lock);
-	result = send_frame(control, type, writer);
-	pthread_mutex_unlock(&control->onward->lock);
+	pthread_mutex_lock(&carrier->onward->lock);
+	pipe.out = carrier->out;
+	if (pipe.out >= 0)
+		result = send_frame(&pipe, type, writer);
+	pthread_mutex_unlock(&carrier->onward->lock);
 	return result;
 }
 
@@ -281,9 +264,6 @@ static int fail_unexpected_frame(struct control *control, const struct frame *fr
 /* Frames that concern no caller. */
 static int handle_frame(struct control *control, struct frame *frame)
 {
-	struct wire_reader reader = read_frame(frame);
-	uint32_t type;
-
 	/* The process that has an outbox sends pings, and expects none. */
 	if (frame->type == FRAME_PING && !control->outbox) {
 		frame->type = FRAME_NONE;
@@ -291,14 +271,11 @@ static int handle_frame(struct control *control, struct frame *frame)
 	}
 	if (frame->type == FRAME_KEEPALIVE && control->onward)
 		pass_onward(control->onward, FRAME_KEEPALIVE, NULL, 0);
-	if (frame->type != FRAME_ONWARD || !control->onward)
+	if (!(frame->type & FRAME_ONWARD) || !control->onward)
 		return 0;
-	type = get_u32(&reader);
-	if (reader.bad)
-		return fail_unexpected_frame(control, frame);
+	pass_onward(control->onward, frame->type & ~(uint32_t)FRAME_ONWARD,
+		    frame->payload, frame->length);
 	frame->type = FRAME_NONE;
-	pass_onward(control->onward, type, frame->payload + sizeof(type),
-		    frame->length - sizeof(type));
 	return 0;
 }
 

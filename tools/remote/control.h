@@ -42,9 +42,10 @@ enum {
 	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
 	FRAME_PING = 16,     /* client: is the server still there? */
 	FRAME_PONG = 17,     /* server, immediately: it is */
-	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
-				with a third process, which the client passes on */
-	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
+	/* Added to the type of a frame of the conversation with a third process, to which
+	 * the client passes it on. */
+	FRAME_ONWARD = 1 << 30,
+	FRAME_NONE = 0, /* never sent: control_receive() has dealt with it */
 };
 
 struct frame {
@@ -70,7 +71,7 @@ struct outbox {
 
 /*
  * A server's second conversation over the same pipes, which another thread holds: all of
- * its frames travel inside FRAME_ONWARD, and it also gets the keepalives.
+ * its frames have FRAME_ONWARD in their type, and it also gets the keepalives.
  */
 struct onward {
 	pthread_mutex_t lock; /* held while a frame of either conversation is sent */
