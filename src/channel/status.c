@@ -18,9 +18,14 @@ struct meaning {
 #define STATUS(name, error, error_class, happened, check) \
 	[name] = { #name, error, PIER_CLASS_##error_class, happened "; check " check }
 
-#define DATAGRAMS "a mismatch of reliable datagrams, which channels do not use"
-#define TAGS	  "tag matching, which channels do not use, failed"
-#define WHO_ELSE  "who else posts to this queue pair or its completion queue"
+#define LEFT_STATE                                                                       \
+	"the queue pair had left its working state: the peer disconnected, or this end " \
+	"stopped it"
+/* Of a flush that is the channel's first error. Others name that error. */
+#define FIRST_FLUSH LEFT_STATE "; check the error that the peer's channel reports"
+#define DATAGRAMS   "a mismatch of reliable datagrams, which channels do not use"
+#define TAGS	    "tag matching, which channels do not use, failed"
+#define WHO_ELSE    "who else posts to this queue pair or its completion queue"
 
 static const struct meaning meanings[] = {
 	[IBV_WC_SUCCESS] = { "IBV_WC_SUCCESS", 0, PIER_CLASS_SUCCESS,
@@ -38,9 +43,7 @@ static const struct meaning meanings[] = {
 	       "an element is outside its region, or the region is gone, of another "
 	       "protection domain or without the access right",
 	       "that the memory is still registered, and the region's access"),
-	STATUS(IBV_WC_WR_FLUSH_ERR, -ECANCELED, FLUSHED,
-	       "the queue pair had left its working state: the peer disconnected, or "
-	       "this end stopped it",
+	STATUS(IBV_WC_WR_FLUSH_ERR, -ECANCELED, FLUSHED, LEFT_STATE,
 	       "the first error of this channel, and the peer's"),
 	STATUS(IBV_WC_MW_BIND_ERR, -EIO, LOCAL,
 	       "the device refused to bind the memory window: the region is gone, of "
@@ -220,8 +223,10 @@ void pier_describe_status(enum ibv_wc_status status, uint32_t vendor_error,
 			  enum pier_opcode opcode, char *ret_sentence, size_t size)
 {
 	const struct meaning *meaning = meaning_of(status, opcode);
+	const char *explanation = status == IBV_WC_WR_FLUSH_ERR ? FIRST_FLUSH
+								: meaning->explanation;
 
 	snprintf(ret_sentence, size, "%s failed: %s (status %u, vendor code %#x): %s",
 		 pier_opcode_name(opcode), meaning->name, (unsigned int)status,
-		 vendor_error, meaning->explanation);
+		 vendor_error, explanation);
 }

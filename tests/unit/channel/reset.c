@@ -128,6 +128,7 @@ static void counts_flushes_without_a_cause(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_channel_failure failure;
+	struct pier_result result;
 	struct pier_work work[3];
 
 	(void)state;
@@ -140,6 +141,11 @@ static void counts_flushes_without_a_cause(void **state)
 			 -ECANCELED);
 	assert_int_equal(failure.error_class, PIER_CLASS_FLUSHED);
 	assert_int_equal(failure.flushed, 2);
+	/* The first error does not send its reader to look for the first error. */
+	assert_null(strstr(failure.sentence, "first error"));
+	assert_non_null(strstr(failure.sentence, "peer's channel"));
+	expect_result(pier_work_poll(channel, work[1], &result), 1);
+	assert_null(strstr(pier_error_message(), "first error"));
 	close_channel(channel);
 }
 
