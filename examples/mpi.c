@@ -121,10 +121,10 @@ static int send_to_all(struct job *job)
 		error = pier_remote_sub(&job->remotes[rank], offset, BLOCK,
 					&places[count]);
 		requests[count].rank = (uint32_t)rank;
-		requests[count].opcode = PIER_OP_WRITE;
-		requests[count].gather = &block;
-		requests[count].num_sge = 1;
-		requests[count].remote = &places[count];
+		requests[count].request.opcode = PIER_OP_WRITE;
+		requests[count].request.gather = &block;
+		requests[count].request.num_sge = 1;
+		requests[count].request.remote = &places[count];
 		count++;
 	}
 	if (!error)

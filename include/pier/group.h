@@ -9,9 +9,8 @@
 
 #include <pier/channel.h>
 #include <pier/device.h>
-#include <pier/element.h>
 #include <pier/export.h>
-#include <pier/remote.h>
+#include <pier/post.h>
 
 PIER_BEGIN_DECLS
 
@@ -209,19 +208,10 @@ PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);
 
-/** One request of pier_group_exchange(). Fields that the opcode does not use are ignored.
- */
+/** One request of pier_group_exchange(). */
 struct pier_group_request {
-	uint32_t rank;		 /**< the peer */
-	enum pier_opcode opcode; /**< PIER_OP_SEND, _WRITE, _READ or _RECV */
-	union {
-		const struct pier_gather *gather;   /**< for sends and writes */
-		const struct pier_scatter *scatter; /**< for reads and receives */
-	};
-	int num_sge;			  /**< number of elements; 0: none */
-	const struct pier_remote *remote; /**< for writes and reads */
-	bool has_immediate;		  /**< sends and writes: carry immediate */
-	uint32_t immediate;		  /**< in host order */
+	uint32_t rank;		     /**< the peer */
+	struct pier_request request; /**< as for pier_channel_post_request() */
 };
 
 /**
@@ -246,11 +236,10 @@ struct pier_group_request {
  * failed, with an error message that gives the reason and names the ranks of all failed
  * requests.
  *
- * Errors: those of pier_channel_post_write(), pier_channel_post_read(),
- * pier_channel_post_send() and pier_channel_post_recv(), except -EAGAIN for a full queue;
- * those of completions (pier_result.error). Before anything is posted, and without
- * results: -EINVAL timeout_ms is invalid, a rank does not exist, or an opcode is not one
- * of the four; -ENOTCONN the group is not connected; -ENOMEM.
+ * Errors: those of pier_channel_post_request(), except -EAGAIN for a full queue; those of
+ * completions (pier_result.error). Before anything is posted, and without results:
+ * -EINVAL timeout_ms is invalid, or a rank does not exist; -ENOTCONN the group is not
+ * connected; -ENOMEM.
  */
 PIER_API int pier_group_exchange(struct pier_group *group,
 				 const struct pier_group_request *requests,

@@ -274,39 +274,38 @@ static int find_opcode(PyObject *name, enum pier_opcode *ret_opcode)
 	return found;
 }
 
-static int set_remote(PyObject *object, struct pier_group_request *request)
+static int set_remote(PyObject *object, struct pier_request *request)
 {
 	struct pier_py_remote *remote;
+	uint32_t count;
 
 	if (!object || object == Py_None)
 		return 0;
 	remote = pier_py_remote_check(object);
 	if (!remote)
 		return -1;
-	if (pier_py_remote_count(remote) != 1) {
-		pier_py_refuse(
-			EINVAL,
-			"a Remote of %u parts: a request of a group writes or reads "
-			"one; use the channel of the rank",
-			pier_py_remote_count(remote));
-		return -1;
-	}
-	request->remote = remote->parts;
+	count = pier_py_remote_count(remote);
+	request->remote = count > 0 ? remote->parts : NULL;
+	request->remote_count = count > 1 ? count : 0;
 	return 0;
 }
 
-static int set_immediate(PyObject *object, struct pier_group_request *request)
+/* Only sends and writes carry it. */
+static int set_immediate(PyObject *object, struct pier_request *request)
 {
 	int found = pier_py_optional_uint32(object, &request->immediate);
 
-	request->has_immediate = found > 0;
+	if (found > 0 &&
+	    (request->opcode == PIER_OP_SEND || request->opcode == PIER_OP_WRITE))
+		request->flags = PIER_POST_IMMEDIATE;
 	return found;
 }
 
 static int add_request(struct requests *requests, PyObject *object)
 {
 	PyObject *local, *remote = NULL, *opcode = NULL, *immediate = NULL;
-	struct pier_group_request *request = &requests->list[requests->count];
+	struct pier_group_request *of_group = &requests->list[requests->count];
+	struct pier_request *request = &of_group->request;
 	struct pier_py_local *elements = &requests->locals[requests->count];
 	bool scatter;
 
@@ -315,7 +314,7 @@ static int add_request(struct requests *requests, PyObject *object)
 		return -1;
 	}
 	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,
-			      &request->rank, &local, &remote, &opcode, &immediate) ||
+			      &of_group->rank, &local, &remote, &opcode, &immediate) ||
 	    find_opcode(opcode, &request->opcode) < 0 ||
 	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
 		return -1;

@@ -122,6 +122,12 @@ class Calls(GroupCase):
         memory[2][:] = os.urandom(256)
         group.exchange([(2, regions[0], regions[2].remote, "read")], PATIENCE)
         self.assertEqual(memory[0], memory[2])
+        address, length, rkey = regions[1].remote.parts[0]
+        parts = pier.Remote([(address, 100, rkey), (address + 100, length - 100, rkey)])
+        group.exchange([(1, regions[0], parts)])
+        self.assertEqual(memory[1], memory[0])
+        with self.assertRaises(pier.Invalid):
+            group.exchange([(1, regions[0], pier.Remote([]))])
 
     def test_multicast(self):
         self.groups[1].multicast(self.regions[1], [(0, self.regions[0].remote), (2, self.regions[2].remote)])

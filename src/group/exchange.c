@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <pier/post.h>
-
 #include "channel/status.h"
 #include "channel/wait.h"
 #include "group.h"
@@ -86,36 +84,20 @@ static void end_part(struct pier_group *group, struct exchange *exchange,
 			     error);
 }
 
-static int post_request(struct pier_channel *channel,
-			const struct pier_group_request *request,
-			struct pier_work *ret_work)
-{
-	bool delivers = request->opcode == PIER_OP_SEND ||
-			request->opcode == PIER_OP_WRITE;
-	const struct pier_request posted = {
-		.opcode = request->opcode,
-		.flags = request->has_immediate && delivers ? PIER_POST_IMMEDIATE : 0,
-		.gather = request->gather,
-		.num_sge = request->num_sge,
-		.immediate = request->immediate,
-		.remote = request->remote,
-	};
-
-	return pier_channel_post_request(channel, &posted, ret_work);
-}
-
 /* If a queue is full, all further requests for it wait too, which keeps their order. */
 static void try_to_post(struct pier_group *group, struct exchange *exchange,
 			struct part *part)
 {
+	const struct pier_request *request = &part->request->request;
 	struct pier_group_member *member = &group->members[part->request->rank];
-	uint64_t *full = &member->full[part->request->opcode == PIER_OP_RECV];
+	uint64_t *full = &member->full[request->opcode == PIER_OP_RECV];
 	int error;
 
 	if (*full == group->look)
 		return;
-	part->result.opcode = part->request->opcode;
-	error = post_request(member->channel, part->request, &part->work);
+	part->result.opcode = request->opcode;
+	part->result.context = request->context;
+	error = pier_channel_post_request(member->channel, request, &part->work);
 	if (error == -EAGAIN)
 		*full = group->look;
 	else if (error)
@@ -171,7 +153,7 @@ static void give_up(struct pier_group *group, struct exchange *exchange,
 	else if (error == -ETIMEDOUT)
 		pier_fail(ETIMEDOUT,
 			  "%s was not posted within %d ms: the queue stayed full",
-			  pier_opcode_name(part->request->opcode), timeout_ms);
+			  pier_opcode_name(part->request->request.opcode), timeout_ms);
 	end_part(group, exchange, part, error);
 }
 
@@ -189,17 +171,6 @@ static int run_exchange(struct pier_group *group, struct exchange *exchange,
 	return report_failures(group, &exchange->failures, exchange->count);
 }
 
-static int check_opcode(uint32_t index, enum pier_opcode opcode)
-{
-	if (opcode == PIER_OP_SEND || opcode == PIER_OP_WRITE || opcode == PIER_OP_READ ||
-	    opcode == PIER_OP_RECV)
-		return 0;
-	return pier_fail(EINVAL,
-			 "request %u of a group: opcode %d is not a send, write, read "
-			 "or receive",
-			 index, (int)opcode);
-}
-
 int pier_group_exchange(struct pier_group *group,
 			const struct pier_group_request *requests, uint32_t count,
 			int timeout_ms, struct pier_result *ret_results)
@@ -209,11 +180,8 @@ int pier_group_exchange(struct pier_group *group,
 
 	if (!error)
 		error = pier_check_array(requests, count, "requests");
-	for (uint32_t i = 0; i < count && !error; i++) {
+	for (uint32_t i = 0; i < count && !error; i++)
 		error = check_rank(group, i, requests[i].rank);
-		if (!error)
-			error = check_opcode(i, requests[i].opcode);
-	}
 	if (error || count == 0)
 		return error;
 	exchange.parts = calloc(count, sizeof(*exchange.parts));

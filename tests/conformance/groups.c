@@ -131,11 +131,13 @@ static struct pier_group_request write_to(uint32_t rank, struct segment *segment
 		crew_gather(&crew.members[0], segment_at(rank), SEGMENT, &segment->from));
 	expect_ok(crew_remote(&crew.members[rank], TARGET + segment_at(rank), SEGMENT,
 			      &segment->remote));
-	return (struct pier_group_request){ .rank = rank,
-					    .opcode = PIER_OP_WRITE,
-					    .gather = &segment->from,
-					    .num_sge = 1,
-					    .remote = &segment->remote };
+	return (struct pier_group_request){
+		.rank = rank,
+		.request = { .opcode = PIER_OP_WRITE,
+			     .gather = &segment->from,
+			     .num_sge = 1,
+			     .remote = &segment->remote },
+	};
 }
 
 static void copied(uint32_t to, size_t to_offset, uint32_t from, size_t from_offset)
@@ -164,8 +166,8 @@ static void writes_to_all_and_reads_back(void **state)
 
 		expect_ok(crew_scatter(&crew.members[0], place, SEGMENT,
 				       &segments[rank].to));
-		requests[rank].opcode = PIER_OP_READ;
-		requests[rank].scatter = &segments[rank].to;
+		requests[rank].request.opcode = PIER_OP_READ;
+		requests[rank].request.scatter = &segments[rank].to;
 		copied(0, place, rank, TARGET + segment_at(rank));
 	}
 	expect_ok(pier_group_exchange(crew.members[0].group, requests, MEMBERS, PATIENT,
@@ -188,10 +190,10 @@ static void writes_one_segment_to_all(void **state)
 				      &remotes[rank]));
 		requests[rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_WRITE,
-			.gather = &from,
-			.num_sge = 1,
-			.remote = &remotes[rank],
+			.request = { .opcode = PIER_OP_WRITE,
+				     .gather = &from,
+				     .num_sge = 1,
+				     .remote = &remotes[rank] },
 		};
 		copied(rank, TARGET, 1, 77);
 	}
@@ -217,17 +219,17 @@ static int exchange_messages(struct crew_member *member)
 					     &segment->to);
 		requests[2 * rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_RECV,
-			.scatter = &segment->to,
-			.num_sge = 1,
+			.request = { .opcode = PIER_OP_RECV,
+				     .scatter = &segment->to,
+				     .num_sge = 1 },
 		};
 		requests[2 * rank + 1] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_SEND,
-			.gather = &segment->from,
-			.num_sge = 1,
-			.has_immediate = true,
-			.immediate = 100 * member->rank + rank,
+			.request = { .opcode = PIER_OP_SEND,
+				     .gather = &segment->from,
+				     .num_sge = 1,
+				     .flags = PIER_POST_IMMEDIATE,
+				     .immediate = 100 * member->rank + rank },
 		};
 	}
 	if (!error)
@@ -411,15 +413,15 @@ static int64_t gather_from_silent_ranks(void **state, int time,
 				       SEGMENT, &segments[rank].to));
 		requests[rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_RECV,
-			.scatter = &segments[rank].to,
-			.num_sge = 1,
+			.request = { .opcode = PIER_OP_RECV,
+				     .scatter = &segments[rank].to,
+				     .num_sge = 1 },
 		};
 	}
 	expect_ok(crew_gather(&crew.members[3], 5, SEGMENT, &segments[3].from));
-	requests[0].opcode = PIER_OP_READ;
+	requests[0].request.opcode = PIER_OP_READ;
 	expect_ok(crew_remote(&crew.members[0], 1, SEGMENT, &segments[0].remote));
-	requests[0].remote = &segments[0].remote;
+	requests[0].request.remote = &segments[0].remote;
 	expect_ok(pier_channel_post_send(pier_group_channel(crew.members[3].group, 0),
 					 &segments[3].from, 1, NULL));
 	start = crew_milliseconds();

@@ -75,11 +75,13 @@ static struct pier_group_request write_to(struct crew *crew, uint32_t rank,
 	expect_ok(crew_gather(&crew->members[0], piece_at(rank), PIECE, &piece->from));
 	expect_ok(crew_remote(&crew->members[rank], TARGET + piece_at(rank), PIECE,
 			      &piece->remote));
-	return (struct pier_group_request){ .rank = rank,
-					    .opcode = PIER_OP_WRITE,
-					    .gather = &piece->from,
-					    .num_sge = 1,
-					    .remote = &piece->remote };
+	return (struct pier_group_request){
+		.rank = rank,
+		.request = { .opcode = PIER_OP_WRITE,
+			     .gather = &piece->from,
+			     .num_sge = 1,
+			     .remote = &piece->remote },
+	};
 }
 
 static void written(struct crew *crew, uint32_t rank)
@@ -124,11 +126,13 @@ static void reads_from_some(void **state)
 				       PIECE, &piece->to));
 		expect_ok(crew_remote(&crew->members[ranks[i]], piece_at(1), PIECE,
 				      &piece->remote));
-		requests[i] = (struct pier_group_request){ .rank = ranks[i],
-							   .opcode = PIER_OP_READ,
-							   .scatter = &piece->to,
-							   .num_sge = 1,
-							   .remote = &piece->remote };
+		requests[i] = (struct pier_group_request){
+			.rank = ranks[i],
+			.request = { .opcode = PIER_OP_READ,
+				     .scatter = &piece->to,
+				     .num_sge = 1,
+				     .remote = &piece->remote },
+		};
 		image_copy(&crew->members[1], TARGET + piece_at(ranks[i]),
 			   &crew->members[ranks[i]], piece_at(1));
 	}
@@ -149,11 +153,13 @@ static void writes_one_piece_to_many(void **state)
 	expect_ok(crew_gather(&crew->members[0], 100, PIECE, &from));
 	for (uint32_t i = 0; i < 3; i++) {
 		expect_ok(crew_remote(&crew->members[i + 1], TARGET, PIECE, &remotes[i]));
-		requests[i] = (struct pier_group_request){ .rank = i + 1,
-							   .opcode = PIER_OP_WRITE,
-							   .gather = &from,
-							   .num_sge = 1,
-							   .remote = &remotes[i] };
+		requests[i] = (struct pier_group_request){
+			.rank = i + 1,
+			.request = { .opcode = PIER_OP_WRITE,
+				     .gather = &from,
+				     .num_sge = 1,
+				     .remote = &remotes[i] },
+		};
 		image_copy(&crew->members[i + 1], TARGET, &crew->members[0], 100);
 	}
 	expect_ok(pier_group_exchange(crew->members[0].group, requests, 3, CREW_PATIENT,
@@ -179,17 +185,17 @@ static int exchange_messages(struct crew_member *member)
 					     &piece->to);
 		requests[rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_SEND,
-			.gather = &piece->from,
-			.num_sge = 1,
-			.has_immediate = true,
-			.immediate = 1000 * member->rank + rank,
+			.request = { .opcode = PIER_OP_SEND,
+				     .gather = &piece->from,
+				     .num_sge = 1,
+				     .flags = PIER_POST_IMMEDIATE,
+				     .immediate = 1000 * member->rank + rank },
 		};
 		requests[size + rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_RECV,
-			.scatter = &piece->to,
-			.num_sge = 1,
+			.request = { .opcode = PIER_OP_RECV,
+				     .scatter = &piece->to,
+				     .num_sge = 1 },
 		};
 	}
 	if (!error)
@@ -259,11 +265,13 @@ static void lists_may_exceed_the_queue(void **state)
 	/* All to the same place: the last one remains. */
 	for (uint32_t i = 0; i < 2 * MANY; i++) {
 		expect_ok(crew_gather(&crew->members[0], i * 10, PIECE, &from[i]));
-		requests[i] = (struct pier_group_request){ .rank = 1 + i % 2,
-							   .opcode = PIER_OP_WRITE,
-							   .gather = &from[i],
-							   .num_sge = 1,
-							   .remote = &remotes[i % 2] };
+		requests[i] = (struct pier_group_request){
+			.rank = 1 + i % 2,
+			.request = { .opcode = PIER_OP_WRITE,
+				     .gather = &from[i],
+				     .num_sge = 1,
+				     .remote = &remotes[i % 2] },
+		};
 		image_copy(&crew->members[1 + i % 2], TARGET, &crew->members[0], i * 10);
 	}
 	expect_ok(pier_group_exchange(crew->members[0].group, requests, 2 * MANY,
@@ -314,8 +322,14 @@ static void names_the_failing_rank_and_serves_others(void **state)
 static int receive_or_send_late(struct crew_member *member)
 {
 	struct pier_group_request requests[2] = {
-		{ .rank = 1, .opcode = PIER_OP_RECV, .num_sge = -1 },
-		{ .rank = 2, .opcode = PIER_OP_RECV },
+		{
+			.rank = 1,
+			.request = { .opcode = PIER_OP_RECV, .num_sge = -1 },
+		},
+		{
+			.rank = 2,
+			.request = { .opcode = PIER_OP_RECV },
+		},
 	};
 	struct timespec pause = { .tv_nsec = 300000000 };
 	struct pier_result results[2];
@@ -359,15 +373,15 @@ static void one_deadline_covers_all_ranks(void **state)
 				       &pieces[rank].to));
 		requests[rank] = (struct pier_group_request){
 			.rank = rank,
-			.opcode = PIER_OP_RECV,
-			.scatter = &pieces[rank].to,
-			.num_sge = 1,
+			.request = { .opcode = PIER_OP_RECV,
+				     .scatter = &pieces[rank].to,
+				     .num_sge = 1 },
 		};
 	}
 	expect_ok(crew_gather(&crew->members[2], 5, PIECE, &pieces[2].from));
-	requests[0].opcode = PIER_OP_READ;
+	requests[0].request.opcode = PIER_OP_READ;
 	expect_ok(crew_remote(&crew->members[0], 1, PIECE, &pieces[0].remote));
-	requests[0].remote = &pieces[0].remote;
+	requests[0].request.remote = &pieces[0].remote;
 	expect_ok(pier_channel_post_send(pier_group_channel(crew->members[2].group, 0),
 					 &pieces[2].from, 1, NULL));
 	start = crew_milliseconds();
@@ -400,8 +414,14 @@ static void full_queue_does_not_outlast_the_deadline(void **state)
 	struct pier_channel_attr shallow;
 	struct pier_group_attr attr;
 	struct pier_group_request requests[2] = {
-		{ .rank = 1, .opcode = PIER_OP_RECV },
-		{ .rank = 1, .opcode = PIER_OP_RECV },
+		{
+			.rank = 1,
+			.request = { .opcode = PIER_OP_RECV },
+		},
+		{
+			.rank = 1,
+			.request = { .opcode = PIER_OP_RECV },
+		},
 	};
 	struct pier_result results[2];
 	struct crew *crew;
@@ -538,33 +558,63 @@ static void refuses_invalid_requests_before_posting(void **state)
 
 	for (uint32_t rank = 0; rank < 2; rank++)
 		requests[rank] = write_to(crew, rank, &pieces[rank]);
-	requests[0].opcode = (enum pier_opcode)0;
-	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
-	test_assert_sentence("request 0 of a group: opcode 0 is not a send");
 	expect_result(pier_group_exchange(group, NULL, 2, 0, results), -EINVAL);
 	test_assert_sentence("requests is NULL");
 	expect_result(pier_group_wait(group, NULL, 2, 0, results), -EINVAL);
 	test_assert_sentence("works is NULL");
-	requests[0].opcode = PIER_OP_WRITE;
-	requests[1].opcode = PIER_OP_FETCH_ADD;
-	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
-	test_assert_sentence("request 1 of a group: opcode ");
-	requests[1].opcode = (enum pier_opcode) - 1;
-	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
-	requests[1].opcode = PIER_OP_WRITE;
 	requests[1].rank = 2;
 	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
 	test_assert_sentence("request 1 of a group: there is no rank 2 among 2");
 	expect_result(pier_group_exchange(group, requests, 1, -2, results), -EINVAL);
 	expect_ok(pier_group_exchange(group, requests, 0, 0, NULL));
-	/* A request that cannot be posted is this rank's own failure. */
-	requests[1].rank = 1;
+	assert_int_equal(crew_differs(crew), -1);
+}
+
+/* A request that cannot be posted is this rank's own failure; the others are posted. */
+static void reports_what_cannot_be_posted(void **state)
+{
+	struct crew *crew = connected(state, 2);
+	struct pier_group *group = crew->members[0].group;
+	struct pier_group_request requests[2];
+	struct pier_result results[2];
+	struct piece pieces[2];
+
+	for (uint32_t rank = 0; rank < 2; rank++)
+		requests[rank] = write_to(crew, rank, &pieces[rank]);
 	pieces[1].remote.length = PIECE - 1;
 	written(crew, 0);
 	expect_result(pier_group_exchange(group, requests, 2, CREW_PATIENT, results),
 		      -ERANGE);
 	assert_int_equal(results[0].error, 0);
 	assert_int_equal(results[1].error, -ERANGE);
+	requests[1].request.opcode = (enum pier_opcode)0;
+	expect_result(pier_group_exchange(group, requests, 2, CREW_PATIENT, results),
+		      -EINVAL);
+	test_assert_sentence("1 of 2 requests of a group failed, of rank 1; rank 1: ");
+	assert_int_equal(results[0].error, 0);
+	assert_int_equal(crew_differs(crew), -1);
+}
+
+/* To two adjacent parts, with a context. */
+static void takes_requests_as_a_channel_does(void **state)
+{
+	struct crew *crew = connected(state, 2);
+	struct pier_remote parts[2];
+	struct pier_result result;
+	struct piece piece;
+	struct pier_group_request request = write_to(crew, 1, &piece);
+
+	parts[0] = parts[1] = piece.remote;
+	parts[0].length = 3;
+	parts[1].addr += 3;
+	parts[1].length -= 3;
+	request.request.remote = parts;
+	request.request.remote_count = 2;
+	request.request.context = &piece;
+	written(crew, 1);
+	expect_ok(pier_group_exchange(crew->members[0].group, &request, 1, CREW_PATIENT,
+				      &result));
+	assert_ptr_equal(result.context, &piece);
 	assert_int_equal(crew_differs(crew), -1);
 }
 
@@ -925,6 +975,8 @@ int main(void)
 		fixture_test(wait_that_times_out_leaves_the_requests),
 		fixture_test(misses_no_collected_completion),
 		fixture_test(refuses_invalid_requests_before_posting),
+		fixture_test(reports_what_cannot_be_posted),
+		fixture_test(takes_requests_as_a_channel_does),
 		fixture_test(rejects_impossible_attributes),
 		fixture_test(is_listed_with_its_channels),
 		fixture_test(refuses_requests_before_it_is_connected),
