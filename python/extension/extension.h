@@ -38,14 +38,12 @@ int pier_py_add_view_export(PyObject *module);
 int pier_py_add_remote(PyObject *module);
 int pier_py_add_region(PyObject *module);
 int pier_py_add_channel(PyObject *module);
-int pier_py_add_work(PyObject *module);
 int pier_py_add_post(PyObject *module);
 int pier_py_add_transfer(PyObject *module);
 int pier_py_add_group(PyObject *module);
 int pier_py_add_ring(PyObject *module);
 int pier_py_add_ring_fill(PyObject *module);
-int pier_py_add_order(PyObject *module);
-int pier_py_add_tar(PyObject *module);
+int pier_py_add_data(PyObject *module);
 
 /* Exceptions */
 

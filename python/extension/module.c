@@ -130,14 +130,12 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_view_export,
 	pier_py_add_region,
 	pier_py_add_channel,
-	pier_py_add_work,
 	pier_py_add_post,
 	pier_py_add_transfer,
 	pier_py_add_group,
 	pier_py_add_ring,
 	pier_py_add_ring_fill,
-	pier_py_add_order,
-	pier_py_add_tar,
+	pier_py_add_data,
 };
 /* clang-format on */
 

@@ -1,7 +1,169 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 
-#include "rails.h"
+#include "channel.h"
+#include "region.h"
+#include "remote.h"
+
+/** The rails of a transfer. While it runs, their channels and regions cannot be closed.
+ */
+struct rails {
+	struct pier_rail *list;
+	uint32_t count;
+	uint64_t length;	       /* of the shortest local memory */
+	PyObject *channels;	       /* a list, by rail */
+	PyObject *regions;	       /* a list of Regions, each with a user */
+	PyObject *remotes;	       /* a list, which keeps the parts of the rails */
+	struct pier_py_queue **queues; /* each once, in the order of locking */
+	uint32_t queue_count;
+	bool in_use; /* the queues have a user */
+};
+
+static bool is_rail(PyObject *object)
+{
+	return PyTuple_Check(object) && PyTuple_Size(object) == 3 &&
+	       PyObject_TypeCheck(PyTuple_GetItem(object, 0), pier_py_channel_type);
+}
+
+/* Also releases the user of the region if that cannot be kept. */
+static int keep_objects(struct rails *rails, struct pier_py_channel *channel,
+			struct pier_py_region *region, struct pier_py_remote *remote)
+{
+	if (PyList_Append(rails->regions, (PyObject *)region) < 0) {
+		pier_py_use_end(&region->use);
+		return -1;
+	}
+	if (PyList_Append(rails->channels, (PyObject *)channel) < 0)
+		return -1;
+	return PyList_Append(rails->remotes, (PyObject *)remote);
+}
+
+static int add_rail(struct rails *rails, PyObject *object)
+{
+	struct pier_py_channel *channel;
+	struct pier_py_region *region;
+	struct pier_py_remote *remote;
+	struct pier_py_range range;
+
+	if (!is_rail(object)) {
+		pier_py_wrong_type(object, "a transfer takes pier.Rail(channel, local, "
+					   "remote), or a list of them");
+		return -1;
+	}
+	channel = (struct pier_py_channel *)PyTuple_GetItem(object, 0);
+	remote = pier_py_remote_check(PyTuple_GetItem(object, 2));
+	region = remote ? pier_py_local_begin(PyTuple_GetItem(object, 1), &range) : NULL;
+	if (!region || keep_objects(rails, channel, region, remote) < 0)
+		return -1;
+	/* The channel is filled in when its lock is held. */
+	rails->list[rails->count++] = (struct pier_rail){
+		.mr = region->mr,
+		.offset = range.offset,
+		.parts = remote->parts,
+		.count = pier_py_remote_count(remote),
+	};
+	if (range.length < rails->length)
+		rails->length = range.length;
+	return 0;
+}
+
+static struct pier_py_channel *channel_of(const struct rails *rails, uint32_t i)
+{
+	return (struct pier_py_channel *)PyList_GetItem(rails->channels, (Py_ssize_t)i);
+}
+
+static int allocate_rails(struct rails *rails, size_t count)
+{
+	rails->list = calloc(count + 1, sizeof(*rails->list));
+	rails->queues = calloc(count + 1, sizeof(struct pier_py_queue *));
+	rails->channels = PyList_New(0);
+	rails->regions = PyList_New(0);
+	rails->remotes = PyList_New(0);
+	if (!rails->list || !rails->queues) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	return rails->channels && rails->regions && rails->remotes ? 0 : -1;
+}
+
+/**
+ * Make rails of an argument: a Rail, or a sequence of Rails.
+ *
+ * Returns 0, or -1 with TypeError, ValueError (something is closed) or pier.Invalid. Give
+ * them to rails_free() in any case.
+ */
+static int rails_make(PyObject *object, struct rails *ret_rails)
+{
+	PyObject *tuple = is_rail(object) ? PyTuple_Pack(1, object)
+					  : PySequence_Tuple(object);
+	Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
+	int result = -1;
+
+	*ret_rails = (struct rails){ .length = UINT64_MAX };
+	if (tuple && (count == 0 || count > PIER_RAILS_MAX))
+		pier_py_refuse(EINVAL, "%zd rails; a transfer has 1 to %d", count,
+			       PIER_RAILS_MAX);
+	else if (tuple)
+		result = allocate_rails(ret_rails, (size_t)count);
+	for (Py_ssize_t i = 0; i < count && result == 0; i++)
+		result = add_rail(ret_rails, PyTuple_GetItem(tuple, i));
+	for (uint32_t i = 0; result == 0 && i < ret_rails->count; i++)
+		ret_rails->queues[i] = channel_of(ret_rails, i)->queue;
+	if (result == 0)
+		ret_rails->queue_count = pier_py_queues_sort(ret_rails->queues,
+							     ret_rails->count);
+	Py_XDECREF(tuple);
+	return result;
+}
+
+static void rails_end_use(struct rails *rails)
+{
+	PyObject *regions = rails->regions;
+
+	for (uint32_t i = 0; i < rails->queue_count && rails->in_use; i++)
+		rails->queues[i]->users--;
+	rails->in_use = false;
+	rails->regions = NULL;
+	pier_py_regions_release(regions);
+}
+
+/** Rails that are in use are released; then no thread may have the locks. */
+static void rails_free(struct rails *rails)
+{
+	rails_end_use(rails);
+	free(rails->list);
+	free(rails->queues);
+	rails->list = NULL;
+	rails->queues = NULL;
+	rails->queue_count = rails->count = 0;
+	Py_CLEAR(rails->channels);
+	Py_CLEAR(rails->remotes);
+}
+
+/** Take the locks of all queues. Returns false with an exception. */
+static bool rails_take(struct rails *rails)
+{
+	if (!pier_py_queues_take(rails->queues, rails->queue_count))
+		return false;
+	for (uint32_t i = 0; i < rails->count; i++)
+		rails->list[i].channel = channel_of(rails, i)->channel;
+	return true;
+}
+
+static void rails_release(struct rails *rails)
+{
+	pier_py_queues_release(rails->queues, rails->queue_count);
+}
+
+/** Begin or end the use of the queues; ending also releases the regions. With the locks.
+ */
+static void rails_begin_use(struct rails *rails)
+{
+	for (uint32_t i = 0; i < rails->queue_count; i++)
+		rails->queues[i]->users++;
+	rails->in_use = true;
+}
 
 #define NAME	   "transfer"
 #define FOREVER_MS (INT64_C(1) << 40)
@@ -18,7 +180,7 @@ struct transfer {
 	PyObject ob_base;
 	struct pier_py_lock lock;
 	struct pier_transfer *transfer;
-	struct pier_py_rails rails;
+	struct rails rails;
 	PyObject *progress; /* NULL, or a function */
 	uint64_t reported;  /* to it: done; UINT64_MAX: nothing yet */
 };
@@ -81,7 +243,7 @@ static int set_numbers(const struct arguments *parsed, struct pier_transfer_attr
 	return 0;
 }
 
-static int set_attributes(const struct arguments *parsed, struct pier_py_rails *rails,
+static int set_attributes(const struct arguments *parsed, struct rails *rails,
 			  struct pier_transfer_attr *attr)
 {
 	pier_transfer_attr_init(attr);
@@ -106,16 +268,15 @@ static int begin(struct transfer *self, const struct arguments *parsed)
 	int error;
 
 	if (pier_py_lock_init(&self->lock) < 0 ||
-	    pier_py_rails_make(parsed->rails, &self->rails) < 0 ||
-	    set_attributes(parsed, &self->rails, &attr) < 0 ||
-	    !pier_py_rails_take(&self->rails))
+	    rails_make(parsed->rails, &self->rails) < 0 ||
+	    set_attributes(parsed, &self->rails, &attr) < 0 || !rails_take(&self->rails))
 		return -1;
 	error = pier_transfer_create(&attr, &self->transfer);
 	if (error)
 		pier_py_fail(error);
 	else
-		pier_py_rails_begin_use(&self->rails);
-	pier_py_rails_release(&self->rails);
+		rails_begin_use(&self->rails);
+	rails_release(&self->rails);
 	return error ? -1 : 0;
 }
 
@@ -157,11 +318,11 @@ static bool has_ended(const struct transfer *self)
  */
 static int drive_slice(struct transfer *self, int timeout_ms)
 {
-	struct pier_py_rails *rails = &self->rails;
+	struct rails *rails = &self->rails;
 	bool in_use = rails->in_use;
 	int result;
 
-	if (in_use && !pier_py_rails_take(rails))
+	if (in_use && !rails_take(rails))
 		return -1;
 	Py_BEGIN_ALLOW_THREADS
 	result = pier_transfer_wait(self->transfer, timeout_ms);
@@ -171,7 +332,7 @@ static int drive_slice(struct transfer *self, int timeout_ms)
 	else if (result < 0)
 		pier_py_fail(result);
 	if (in_use)
-		pier_py_rails_release(rails);
+		rails_release(rails);
 	return result < 0 ? -1 : result;
 }
 
@@ -186,9 +347,9 @@ static void settle_transfer(struct transfer *self)
 	if (!self->rails.in_use || !has_ended(self))
 		return;
 	PyErr_Fetch(&type, &value, &traceback);
-	if (pier_py_rails_take(&self->rails)) {
-		pier_py_rails_end_use(&self->rails);
-		pier_py_rails_release(&self->rails);
+	if (rails_take(&self->rails)) {
+		rails_end_use(&self->rails);
+		rails_release(&self->rails);
 	}
 	PyErr_Restore(type, value, traceback);
 }
@@ -287,28 +448,27 @@ static void abandon_transfer(struct transfer *self)
 }
 
 /* With the lock of the transfer. */
-static int resume_with(struct transfer *self, struct pier_py_rails *rails)
+static int resume_with(struct transfer *self, struct rails *rails)
 {
 	int error;
 
-	if (!pier_py_rails_take(rails))
+	if (!rails_take(rails))
 		return -1;
 	error = pier_transfer_resume(self->transfer, rails->list, rails->count);
 	if (error)
 		pier_py_fail(error);
 	else
-		pier_py_rails_begin_use(rails);
-	pier_py_rails_release(rails);
+		rails_begin_use(rails);
+	rails_release(rails);
 	return error;
 }
 
 static PyObject *resume_transfer(struct transfer *self, PyObject *object)
 {
-	struct pier_py_rails rails, before = { 0 };
+	struct rails rails, before = { 0 };
 	int error = -1;
 
-	if (pier_py_rails_make(object, &rails) == 0 &&
-	    pier_py_lock_take(&self->lock, NAME, -1)) {
+	if (rails_make(object, &rails) == 0 && pier_py_lock_take(&self->lock, NAME, -1)) {
 		error = resume_with(self, &rails);
 		if (!error) {
 			before = self->rails;
@@ -316,7 +476,7 @@ static PyObject *resume_transfer(struct transfer *self, PyObject *object)
 		}
 		pier_py_lock_release(&self->lock);
 	}
-	pier_py_rails_free(error ? &rails : &before);
+	rails_free(error ? &rails : &before);
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
@@ -450,14 +610,13 @@ static void delete_transfer(struct transfer *self)
 	PyErr_Fetch(&type, &value, &traceback);
 	if (self->transfer && !self->lock.closed && !self->rails.in_use)
 		pier_transfer_destroy(self->transfer);
-	else if (self->transfer && !self->lock.closed &&
-		 pier_py_rails_take(&self->rails)) {
+	else if (self->transfer && !self->lock.closed && rails_take(&self->rails)) {
 		abandon_transfer(self);
-		pier_py_rails_end_use(&self->rails);
-		pier_py_rails_release(&self->rails);
+		rails_end_use(&self->rails);
+		rails_release(&self->rails);
 	}
 	PyErr_Restore(type, value, traceback);
-	pier_py_rails_free(&self->rails);
+	rails_free(&self->rails);
 	pier_py_lock_destroy(&self->lock);
 	Py_XDECREF(self->progress);
 	pier_py_delete(self);

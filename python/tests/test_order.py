@@ -21,7 +21,7 @@ def mix(value):
 
 
 def permuted(position, count, seed, epoch):
-    """The permutation as python/extension/order.c defines it; saved states rely on these numbers."""
+    """The permutation as python/extension/data.c defines it; saved states rely on these numbers."""
     bits = max(2, (count - 1).bit_length())
     right_bits = bits - bits // 2
     state = mix((mix(seed) + epoch) & MASK)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "soft_grants.h"
-#include "provider/soft/regions/rlimits.h"
+#include "provider/soft/regions/segments.h"
 
 /* Files that are larger, or of more pieces, than the initiator can map. */
 

@@ -69,9 +69,9 @@ static int exit_status(const struct report *report)
 }
 
 static const struct check *const all_checks[] = {
-	doctor_kernel_checks, doctor_memory_checks,   doctor_nic_checks,
-	doctor_port_checks,   doctor_gpu_checks,      doctor_path_checks,
-	doctor_limit_checks,  doctor_transfer_checks,
+	doctor_kernel_checks,	doctor_memory_checks, doctor_nic_checks,
+	doctor_gpu_checks,	doctor_path_checks,   doctor_limit_checks,
+	doctor_transfer_checks,
 };
 
 static void run_check(struct report *report, const struct check *check)

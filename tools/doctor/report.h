@@ -63,7 +63,6 @@ struct check {
 extern const struct check doctor_kernel_checks[];
 extern const struct check doctor_memory_checks[];
 extern const struct check doctor_nic_checks[];
-extern const struct check doctor_port_checks[];
 extern const struct check doctor_gpu_checks[];
 extern const struct check doctor_path_checks[];
 extern const struct check doctor_limit_checks[];

@@ -13,7 +13,6 @@
 #include "remote/control.h"
 #include "remote/start.h"
 #include "run.h"
-#include "step.h"
 #include "units.h"
 
 enum {

@@ -2,8 +2,14 @@
 #ifndef PIER_TOOLS_PERF_RUN_H
 #define PIER_TOOLS_PERF_RUN_H
 
+#include "failure.h"
 #include "side.h"
 #include "worker.h"
+
+/* Functions that return int return 0, or -1 with the failure set. */
+
+/* Once, before the first step: what this side sends, and what the other side reads. */
+int fill_sources(struct side *side, struct failure *failure);
 
 /* The control connection of one side, while its threads measure. Zero it first. */
 struct perf_session {
@@ -31,6 +37,7 @@ struct perf_result {
 /* The client's part of one size. The caller frees nothing. */
 int measure_size(struct perf_session *session, uint64_t size,
 		 struct perf_result *ret_result);
+
 /* The server's: all sizes, until the client ends. */
 int serve_sizes(struct perf_session *session);
 

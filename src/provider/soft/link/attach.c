@@ -10,7 +10,7 @@
 #include "grant.h"
 #include "link.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/regions/rlimits.h"
+#include "provider/soft/regions/segments.h"
 #include "ring.h"
 #include "seal.h"
 #include "socket.h"

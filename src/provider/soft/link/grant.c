@@ -18,7 +18,6 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
-#include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
 #include "ring.h"
@@ -394,7 +393,7 @@ uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *v
 enum {
 	/* Requests of this size justify a grant at the first use of a key. */
 	ASK_BYTES = 64 * 1024,
-	/* Of one peer; regions/rlimits.c has the bounds for all peers together. */
+	/* Of one peer; regions/segments.c has the bounds for all peers together. */
 	MAX_PEER_SEGMENTS = 1024
 };
 

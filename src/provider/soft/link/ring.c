@@ -13,7 +13,6 @@
 #include "core/fd.h"
 #include "link.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
 #include "socket.h"

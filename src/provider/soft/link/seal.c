@@ -16,7 +16,7 @@
 #include "core/wire.h"
 #include "crypto.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/regions/rlimits.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
 
 /*
