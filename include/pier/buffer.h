@@ -231,9 +231,6 @@ PIER_API uint64_t pier_buffer_address(const struct pier_buffer *buffer);
 /** Return the length that the caller requested, in bytes. Cannot fail. */
 PIER_API size_t pier_buffer_length(const struct pier_buffer *buffer);
 
-/** Return the name of the backend; valid as long as the buffer. Cannot fail. */
-PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
-
 /**
  * Describe a buffer's memory: its kind, whether it can be exported, and which device
  * holds it.

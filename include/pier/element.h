@@ -99,34 +99,22 @@ static inline int pier_mr_scatter_debug(const struct pier_mr *mr, uint64_t addr,
 }
 
 /**
- * Count the elements that a range of a region needs. A range needs one for each part
- * that it touches, and more if a piece is longer than 32 bits can express. A length of
- * 0 needs none.
- *
- * addr    in the region's iovas
- * length  in bytes
- *
- * Errors: -ERANGE the range is not inside the region; -EMSGSIZE the count does not fit
- * into 32 bits.
- */
-PIER_API int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr,
-				    uint64_t length, uint32_t *ret_count);
-
-/**
  * Make the elements of [addr, addr + length) of a region, in order, with checks. The
- * range may cross the region's seams.
+ * range may cross the region's seams. It needs one element for each part that it touches,
+ * and more if a piece is longer than 32 bits can express.
  *
- * addr      in the region's iovas
- * length    in bytes; 0 gives no elements
- * ret_list  an array of `capacity` elements; not written on an error
- * capacity  at least the number from pier_mr_count_elements()
+ * addr       in the region's iovas
+ * length     in bytes; 0 gives no elements
+ * ret_list   an array of `capacity` elements; not written on an error
+ * capacity   0: only count; ret_list may be NULL
+ * ret_count  the number of elements, also with -ENOSPC
  *
  * A range within one part is one element, as from pier_mr_gather(). A write or a read
  * takes lists of any length (<pier/post.h>).
  *
  * Errors: -ERANGE the range is not inside the region; -EACCES the region is a memory
  * window, or (scatter) was registered without LOCAL_WRITE; -ENOSPC the range needs more
- * than `capacity` elements (pier_error_message() gives the number).
+ * than `capacity` elements; -EMSGSIZE it needs more than 32 bits can count.
  */
 PIER_API int pier_mr_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 				 struct pier_gather *ret_list, uint32_t capacity,

@@ -46,8 +46,10 @@ static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	if (!pier_buffer_query(self->buffer, &info, sizeof(info)))
+	if (!pier_buffer_query(self->buffer, &info, sizeof(info))) {
 		self->device = choose_dlpack_device(&info);
+		memcpy(self->backend, info.backend, sizeof(self->backend));
+	}
 	if (pier_buffer_map(self->buffer, &self->host))
 		self->host = NULL;
 	Py_END_ALLOW_THREADS
@@ -398,8 +400,7 @@ static PyObject *describe_buffer(struct pier_py_buffer *self)
 	if (!pier_py_use_try(&self->use))
 		return PyUnicode_FromString("<pier.Buffer, closed>");
 	text = PyUnicode_FromFormat("<pier.Buffer of %zu bytes, %s>",
-				    pier_buffer_length(self->buffer),
-				    pier_buffer_backend(self->buffer));
+				    pier_buffer_length(self->buffer), self->backend);
 	pier_py_use_end(&self->use);
 	return text;
 }

@@ -16,6 +16,7 @@ struct pier_py_buffer {
 	bool readonly;
 	void *host;		     /* for the CPU; NULL: it cannot reach the memory */
 	struct dlpack_device device; /* its type is 0 if DLPack has none for it */
+	char backend[32];
 };
 
 /** pier.Dmabuf: an exported dma-buf; with an fd of -1 it is closed. */

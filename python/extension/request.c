@@ -54,22 +54,32 @@ static int reserve(struct pier_py_local *local, uint32_t more)
 	return 0;
 }
 
+/* Behind those that are there, if there is room for so many. */
+static int list_elements(struct pier_py_local *local, const struct pier_mr *mr,
+			 struct pier_py_range range, bool scatter, uint32_t *ret_count)
+{
+	struct pier_gather *list = local->list + local->count;
+	uint64_t addr = pier_mr_iova(mr) + range.offset;
+	uint32_t room = local->capacity - local->count;
+
+	return scatter ? pier_mr_scatter_list(mr, addr, range.length,
+					      (struct pier_scatter *)list, room,
+					      ret_count)
+		       : pier_mr_gather_list(mr, addr, range.length, list, room,
+					     ret_count);
+}
+
 static int add_elements(struct pier_py_local *local, const struct pier_mr *mr,
 			struct pier_py_range range, bool scatter)
 {
-	uint64_t addr = pier_mr_iova(mr) + range.offset;
-	uint32_t count;
-	int error = pier_mr_count_elements(mr, addr, range.length, &count);
-	struct pier_gather *list;
+	uint32_t count = 0;
+	int error = list_elements(local, mr, range, scatter, &count);
 
-	if (!error && reserve(local, count) < 0)
-		return -1;
-	list = local->list + local->count;
-	if (!error && scatter)
-		error = pier_mr_scatter_list(mr, addr, range.length,
-					     (struct pier_scatter *)list, count, &count);
-	else if (!error)
-		error = pier_mr_gather_list(mr, addr, range.length, list, count, &count);
+	if (error == -ENOSPC) {
+		if (reserve(local, count) < 0)
+			return -1;
+		error = list_elements(local, mr, range, scatter, &count);
+	}
 	if (error) {
 		pier_py_fail(error);
 		return -1;

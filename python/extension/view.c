@@ -493,7 +493,7 @@ static PyObject *get_cai(struct pier_py_view *self, void *Py_UNUSED(unused))
 		return PyErr_Format(
 			PyExc_AttributeError,
 			"%s of %s has no __cuda_array_interface__: use DLPack",
-			self->dtype->name, pier_buffer_backend(self->buffer->buffer));
+			self->dtype->name, self->buffer->backend);
 	/* Without a stream: whatever wrote the memory has completed. */
 	return Py_BuildValue("{sNsss(KN)sOsOsi}", "shape", get_shape(self, NULL),
 			     "typestr", self->dtype->typestr, "data",

@@ -111,7 +111,7 @@ static bool find_device(struct pier_py_buffer *buffer, struct dlpack_device *ret
 	if (ret_device->type)
 		return true;
 	PyErr_Format(PyExc_BufferError, "memory of %s is on no device of DLPack",
-		     pier_buffer_backend(buffer->buffer));
+		     buffer->backend);
 	return false;
 }
 

@@ -361,11 +361,6 @@ size_t pier_buffer_length(const struct pier_buffer *buffer)
 	return buffer->length;
 }
 
-const char *pier_buffer_backend(const struct pier_buffer *buffer)
-{
-	return buffer->backend->name;
-}
-
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step)
 {

@@ -163,30 +163,17 @@ static int make_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 	if (error)
 		return error;
 	count = list_elements(mr, addr - mr->iova, length, NULL);
+	if (count > UINT32_MAX)
+		return pier_fail(EMSGSIZE,
+				 "%" PRIu64 " elements are more than 32 bits can count",
+				 count);
+	*ret_count = (uint32_t)count;
 	if (count > capacity)
 		return pier_fail(ENOSPC,
 				 "range [0x%" PRIx64 ", +%" PRIu64 ") needs %" PRIu64
 				 " elements, and there is room for %u",
 				 addr, length, count, capacity);
 	list_elements(mr, addr - mr->iova, length, list);
-	*ret_count = (uint32_t)count;
-	return 0;
-}
-
-int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-			   uint32_t *ret_count)
-{
-	uint64_t count;
-	int error = check_range(mr, addr, length);
-
-	if (error)
-		return error;
-	count = list_elements(mr, addr - mr->iova, length, NULL);
-	if (count > UINT32_MAX)
-		return pier_fail(EMSGSIZE,
-				 "%" PRIu64 " elements are more than 32 bits can count",
-				 count);
-	*ret_count = (uint32_t)count;
 	return 0;
 }
 

@@ -60,6 +60,14 @@ static inline int test_cache_invalidate(struct pier_mr_cache *cache, void *addr,
 	return pier_mr_cache_invalidate(cache, &range);
 }
 
+static inline struct pier_buffer_info test_buffer_info(const struct pier_buffer *buffer)
+{
+	struct pier_buffer_info info;
+
+	expect_ok(pier_buffer_query(buffer, &info, sizeof(info)));
+	return info;
+}
+
 static inline struct pier_mr_info test_mr_info(const struct pier_mr *mr)
 {
 	struct pier_mr_info info;

@@ -182,6 +182,7 @@ static uint64_t memory_size(const struct side *side)
 /* The library zeroes the memory, so its pages exist before they are registered. */
 static int alloc_memory(struct side *side, const char *spec, struct failure *failure)
 {
+	struct pier_buffer_info info;
 	void *memory;
 
 	snprintf(side->report.memory, sizeof(side->report.memory), "%s", spec);
@@ -191,7 +192,8 @@ static int alloc_memory(struct side *side, const char *spec, struct failure *fai
 		side->memory = memory;
 	side->report.mapped = side->memory && !side->settings->staged;
 	/* As perftest and UCX do with their memory, where the kernel has such pages. */
-	if (strcmp(pier_buffer_backend(side->buffer), "host") == 0)
+	if (pier_buffer_query(side->buffer, &info, sizeof(info)) == 0 &&
+	    strcmp(info.backend, "host") == 0)
 		madvise(memory, memory_size(side), MADV_HUGEPAGE);
 	return 0;
 }

@@ -51,7 +51,8 @@ static void use_buffer(void)
 	pier_dmabuf_close(&dmabuf);
 	CHECK(pier_buffer_map(buffer, &mapped) == 0);
 	CHECK(pier_buffer_wrap((char *)mapped + 1, 10, &inside) == 0);
-	CHECK(strcmp(pier_buffer_backend(inside), "outside") == 0);
+	CHECK(pier_buffer_query(inside, &info, sizeof(info)) == 0);
+	CHECK(strcmp(info.backend, "outside") == 0);
 }
 
 static void use_region(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 #include "tests/support/plugins.h"
 
 #include <errno.h>
@@ -231,7 +232,7 @@ static void loads_the_example(void **state)
 
 	assert_int_equal(pier_buffer_map(second, &mapped), 0);
 	assert_int_equal(pier_buffer_wrap((char *)mapped + 1, 10, &wrapped), 0);
-	assert_string_equal(pier_buffer_backend(wrapped), "arena");
+	assert_string_equal(test_buffer_info(wrapped).backend, "arena");
 	assert_int_equal(pier_buffer_free(wrapped), 0);
 	assert_int_equal(pier_buffer_free(second), 0);
 	assert_int_equal(pier_buffer_free(first), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 #include "tests/support/random.h"
 
 #include <errno.h>
@@ -128,7 +129,7 @@ static void returns_what_was_allocated(void **state)
 		struct pier_buffer *buffer = alloc(specs[i], 10001);
 		void *first, *again;
 
-		assert_string_equal(pier_buffer_backend(buffer), specs[i]);
+		assert_string_equal(test_buffer_info(buffer).backend, specs[i]);
 		assert_int_equal(pier_buffer_length(buffer), 10001);
 		assert_int_equal(pier_buffer_address(buffer) % pier_host_page(), 0);
 		assert_int_equal(pier_buffer_map(buffer, &first), 0);
@@ -387,7 +388,7 @@ static void wraps_host_memory(void **state)
 	(void)state;
 	assert_ptr_not_equal(bytes, MAP_FAILED);
 	assert_int_equal(pier_buffer_wrap(bytes, page, &buffer), 0);
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	assert_ptr_equal(mapped, bytes);
 	assert_int_equal(pier_buffer_copy_to(buffer, page - 2, "xy", 2), 0);
@@ -414,7 +415,7 @@ static void wraps_part_of_a_buffer(void **state)
 	assert_int_equal(pier_buffer_map(outer, &mapped), 0);
 	((char *)mapped)[page + 7] = 'z';
 	assert_int_equal(pier_buffer_wrap((char *)mapped + page + 7, page, &inner), 0);
-	assert_string_equal(pier_buffer_backend(inner), "memfd");
+	assert_string_equal(test_buffer_info(inner).backend, "memfd");
 	assert_int_equal(pier_buffer_address(inner),
 			 pier_buffer_address(outer) + page + 7);
 	assert_int_equal(pier_buffer_free(outer), 0);
@@ -433,7 +434,7 @@ static void wraps_part_of_a_buffer(void **state)
 	assert_int_equal(pier_buffer_free(inner), 0);
 	/* No backend owns it now: the next mapping there would be plain host memory. */
 	assert_int_equal(pier_buffer_wrap(mapped, 1, &inner), 0);
-	assert_string_equal(pier_buffer_backend(inner), "host");
+	assert_string_equal(test_buffer_info(inner).backend, "host");
 	assert_int_equal(pier_buffer_free(inner), 0);
 }
 

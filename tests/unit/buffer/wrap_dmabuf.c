@@ -92,7 +92,7 @@ static void copies_through_a_mapping(void **state)
 
 	(void)state;
 	assert_int_equal(lseek(fixture.fd, 0, SEEK_CUR), 0);
-	assert_string_equal(pier_buffer_backend(buffer), "memfd");
+	assert_string_equal(test_buffer_info(buffer).backend, "memfd");
 	assert_int_equal(pier_buffer_length(buffer), LENGTH);
 	assert_int_equal(pier_buffer_address(buffer) % page, OFFSET % page);
 	expect_ok(pier_buffer_map(buffer, &mapped));
@@ -132,10 +132,10 @@ static void check_owner(bool dmabuf, const char *name)
 
 	fixture.dmabuf = dmabuf;
 	buffer = wrap(1, 3 * pier_host_page());
-	assert_string_equal(pier_buffer_backend(buffer), name);
+	assert_string_equal(test_buffer_info(buffer).backend, name);
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	expect_ok(pier_buffer_wrap((char *)mapped + 10, 10, &inside));
-	assert_string_equal(pier_buffer_backend(inside), name);
+	assert_string_equal(test_buffer_info(inside).backend, name);
 	/* The inner buffer keeps the memory. */
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_copy_to(inside, 0, "i", 1));

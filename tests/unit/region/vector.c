@@ -278,9 +278,10 @@ static void *list_elements(const struct end *end, const struct choice *choice,
 		uint64_t addr = iova + choice->offsets[i], length = choice->lengths[i];
 		uint32_t more, made;
 
-		expect_ok(pier_mr_count_elements(end->mr, addr, length, &more));
-		if (more == 0)
+		if (length == 0)
 			continue;
+		expect_result(pier_mr_gather_list(end->mr, addr, length, NULL, 0, &more),
+			      -ENOSPC);
 		list = realloc(list, (count + more) * sizeof(*list));
 		assert_non_null(list);
 		expect_ok(scatter ? pier_mr_scatter_list(end->mr, addr, length,

@@ -59,7 +59,7 @@ static void reports_why_it_is_absent(void **state)
 		expect_result(cuda->unit(0, &unit), -ENOENT);
 		/* Host memory stays host memory. */
 		expect_ok(pier_buffer_wrap(&unit, sizeof(unit), &buffer));
-		assert_string_equal(pier_buffer_backend(buffer), "host");
+		assert_string_equal(test_buffer_info(buffer).backend, "host");
 		expect_ok(pier_buffer_free(buffer));
 	}
 	test_assert_census(&before);

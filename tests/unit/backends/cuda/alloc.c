@@ -314,7 +314,7 @@ static void wraps_and_frees_buffers(void **state)
 
 	(void)state;
 	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * FIXTURE_MIB, &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "cuda");
+	assert_string_equal(test_buffer_info(buffer).backend, "cuda");
 	expect_ok(pier_buffer_wrap(
 		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * FIXTURE_MIB - 4),
 		sizeof(in), &wrapped));

@@ -101,7 +101,7 @@ static void stay_away(void)
 	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 8, &memory), -ENOENT);
 	CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
 	CHECK_RESULT(pier_buffer_wrap(plain, sizeof(plain), &buffer), 0);
-	CHECK(strcmp(pier_buffer_backend(buffer), "host") == 0);
+	CHECK(strcmp(test_buffer_info(buffer).backend, "host") == 0);
 	CHECK_RESULT(pier_buffer_free(buffer), 0);
 	CHECK(!is_loaded());
 	/* Loaded, as by a program that links with it, but not used. */

@@ -321,7 +321,7 @@ static void wraps_registered_memory_without_bounds(void **state)
 	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain + 10, 20, &memory),
 		      -ENOENT);
 	expect_ok(pier_buffer_wrap(plain + 10, 20, &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
 	pop();
@@ -343,7 +343,7 @@ static void wraps_memory_around_a_registered_piece(void **state)
 	assert_int_equal(app.cuMemHostRegister_v2(plain + page, page, 0), CUDA_SUCCESS);
 	for (uint64_t at = 0; at < 3; at++) {
 		expect_ok(pier_buffer_wrap(plain + at * page, (4 - at) * page, &buffer));
-		assert_string_equal(pier_buffer_backend(buffer), "host");
+		assert_string_equal(test_buffer_info(buffer).backend, "host");
 		expect_ok(pier_buffer_free(buffer));
 	}
 	expect_result(call_find(cuda, piece + 1, page, &memory), -ENOENT);
@@ -565,7 +565,7 @@ static void wraps_memory_of_the_application(void **state)
 	(void)state;
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * FIXTURE_MIB - 1,
 				   &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "cuda");
+	assert_string_equal(test_buffer_info(buffer).backend, "cuda");
 	assert_int_equal(pier_buffer_address(buffer), address + 1);
 	expect_ok(pier_buffer_free(buffer));
 	expect_result(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * FIXTURE_MIB,
@@ -573,7 +573,7 @@ static void wraps_memory_of_the_application(void **state)
 		      -ERANGE);
 	test_assert_sentence("leave their allocation of cuda");
 	expect_ok(pier_buffer_wrap(plain, sizeof(plain), &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	expect_ok(pier_buffer_free(buffer));
 	fixture_free(contexts[1], address);
 }

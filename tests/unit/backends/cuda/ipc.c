@@ -139,7 +139,7 @@ static struct pier_buffer *open_here(const struct answer *answer,
 	expect_ok(pier_buffer_open_ipc(answer->handle, sizeof(answer->handle), from,
 				       &opened));
 	assert_int_equal(pier_buffer_length(opened), LENGTH);
-	assert_string_equal(pier_buffer_backend(opened), "cuda");
+	assert_string_equal(test_buffer_info(opened).backend, "cuda");
 	return opened;
 }
 

@@ -90,7 +90,7 @@ static void exports_buffers(void **state)
 	pier_dmabuf_close(&dmabuf);
 
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8999), 100, &wrapped));
-	assert_string_equal(pier_buffer_backend(wrapped), "hip");
+	assert_string_equal(test_buffer_info(wrapped).backend, "hip");
 	expect_ok(pier_dmabuf_export(wrapped, 1, 7, PIER_MAPPING_AUTO, &dmabuf));
 	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
 	expect_result(pier_buffer_free(wrapped), -EBUSY);

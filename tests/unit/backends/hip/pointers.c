@@ -31,7 +31,7 @@ static void host_pointers_initialise_nothing(void **state)
 		      -ENOENT);
 	expect_result(backend->identity((uint64_t)(uintptr_t)bytes, &identity), -ENOENT);
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(fixture.fake->initialised, 0);
 	assert_int_equal(fixture.fake->references, 0);
@@ -109,7 +109,7 @@ static void wraps_memory_of_the_application(void **state)
 	(void)state;
 	assert_int_equal(fixture.hipMalloc(&device, 1 << 20), 0);
 	expect_ok(pier_buffer_wrap((char *)device + 5001, 1000, &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "hip");
+	assert_string_equal(test_buffer_info(buffer).backend, "hip");
 	expect_ok(pier_buffer_copy_to(buffer, 10, "wrapped", 8));
 	assert_string_equal((char *)fixture.reach((char *)device + 5011, 8), "wrapped");
 	expect_ok(pier_buffer_copy_from(buffer, 10, back, 8));
@@ -139,7 +139,7 @@ static void finds_registered_host_memory(void **state)
 	expect_result(call_find(backend, middle + 7, 2 * page - 6, &memory), -ENOENT);
 	expect_result(call_find(backend, middle - 1, 2, &memory), -ENOENT);
 	expect_ok(pier_buffer_wrap(pages, 4 * page, &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(fixture.hipHostUnregister(pages + page), 0);
 	munmap(pages, 4 * page);
@@ -156,7 +156,7 @@ static void finds_host_pointers_with_hmm(void **state)
 	fixture.fake->hmm = true;
 	assert_int_equal(fixture.hipMalloc(&device, 8192), 0);
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
-	assert_string_equal(pier_buffer_backend(buffer), "host");
+	assert_string_equal(test_buffer_info(buffer).backend, "host");
 	expect_ok(pier_buffer_free(buffer));
 	expect_found(device, 10, 8192, "hipMalloc", "0");
 	assert_int_equal(fixture.hipFree(device), 0);

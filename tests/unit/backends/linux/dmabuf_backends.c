@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -190,8 +191,8 @@ static void allocates_and_exports(void **state)
 		void *mapped;
 
 		assert_int_equal(pier_buffer_alloc(specs[i], 3 * page - 5, &buffer), 0);
-		assert_memory_equal(specs[i], pier_buffer_backend(buffer),
-				    strlen(pier_buffer_backend(buffer)));
+		assert_memory_equal(specs[i], test_buffer_info(buffer).backend,
+				    strlen(test_buffer_info(buffer).backend));
 		check_export(buffer, 0, 3 * page - 5);
 		check_export(buffer, page + 3, 2);
 		check_export(buffer, 3 * page - 6, 1);
@@ -201,7 +202,7 @@ static void allocates_and_exports(void **state)
 		assert_int_equal(pier_buffer_wrap((char *)mapped + page, 10, &wrapped),
 				 0);
 		assert_int_equal(pier_buffer_free(buffer), 0);
-		assert_string_equal(pier_buffer_backend(wrapped),
+		assert_string_equal(test_buffer_info(wrapped).backend,
 				    i == 0 ? "udmabuf" : "dma_heap");
 		assert_int_equal(pier_buffer_map(wrapped, &mapped), 0);
 		assert_int_equal(((char *)mapped)[9], 'w');

@@ -125,7 +125,7 @@ static void freed_memory_is_released(void **state)
 	fixture_touch(memory, 100, 1);
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_wrap(memory, 1, &wrapped));
-	assert_string_equal(pier_buffer_backend(wrapped), "host");
+	assert_string_equal(test_buffer_info(wrapped).backend, "host");
 	expect_ok(pier_buffer_free(wrapped));
 	fixture_end();
 }
