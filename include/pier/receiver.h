@@ -161,8 +161,8 @@ PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
  * Drive a receiver: take chunks that have arrived, copy bytes if necessary, and post
  * receives again. Each call takes a bounded number of chunks from each rail, because
  * new chunks may arrive as fast as they are copied; pier_channel_arm() reports whether
- * more are left. Does not wait, except for copies, and for stopping the channel of a
- * failed rail, which can take a second.
+ * more are left. Does not wait, except for copies. A failed rail's channel is stopped as
+ * that of a transfer.
  *
  * To drive a receiver from an event loop, do the same as for a transfer: see
  * pier_transfer_progress().

@@ -223,8 +223,9 @@ struct pier_ring_slot {
 
 /**
  * Drive the fills: collect the reads that have completed, and post as many as there is
- * room for. Does not wait, except that stopping a channel on which a read failed, or
- * nothing completed for stall_ms, can take a second.
+ * room for. Does not wait. A channel on which a read failed, or nothing completed for
+ * stall_ms, is stopped by this call and the next ones; a device that withholds
+ * completions is given a second.
  *
  * To use a ring in an event loop, watch pier_channel_fd() of the channels. When one is
  * readable, call this function; then pier_channel_arm() for each channel, and start

@@ -230,13 +230,13 @@ PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
 
 /**
  * Drive a transfer: collect the chunks that have completed, and post as many as there
- * is room for. Does not wait, except that stopping the channel of a rail that failed or
- * stalled can take a second.
+ * is room for. Does not wait. The channel of a rail that failed or stalled is stopped by
+ * this call and the next ones; a device that withholds completions is given a second.
  *
  * To drive a transfer from an event loop, watch pier_channel_fd() of all rails. Call
  * this function until it returns 0, then pier_channel_arm() for each rail. If that
  * collected a completion, start again. Otherwise sleep, for no longer than the shortest
- * time limit that must be noticed.
+ * time limit that must be noticed; without any, for no longer than a second.
  *
  * Returns 1 when all bytes have arrived; 0 while the transfer is in progress.
  *

@@ -76,7 +76,7 @@ void pier_break_channel(struct pier_channel *channel, int error, const char *cau
 	pier_update_ready(channel);
 	snprintf(channel->cause, sizeof(channel->cause), "%s", cause);
 	/* The causes of other errors are known. */
-	if (error == -ETIMEDOUT)
+	if (error == -ETIMEDOUT || error == -EHOSTUNREACH)
 		add_device_event(channel, channel->cause, sizeof(channel->cause));
 }
 

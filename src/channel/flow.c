@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/deadline.h"
 #include "core/error.h"
 #include "flow.h"
 #include "stop.h"
@@ -35,7 +36,8 @@ void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int
 {
 	if (flow->count == 0)
 		flow->active_at = now;
-	flow->full_at = 0;
+	flow->full_at = flow->stops_at = 0;
+	flow->stopped = false;
 	flow->resets = flow->channel->resets;
 	*pier_flow_at(flow, flow->count++) = *flight;
 }
@@ -51,19 +53,53 @@ int pier_flow_refused(struct pier_flow *flow, int error, int64_t now)
 	return error;
 }
 
+bool pier_flow_is_stopping(struct pier_flow *flow)
+{
+	if (flow->stops_at &&
+	    (flow->resets != flow->channel->resets ||
+	     pier_finish_stop(flow->channel, pier_now() >= flow->stops_at)))
+		flow->stops_at = 0;
+	return flow->stops_at;
+}
+
+void pier_flow_finish_stop(struct pier_flow *flow)
+{
+	if (pier_flow_is_stopping(flow))
+		pier_stop_channel(flow->channel);
+	flow->stops_at = 0;
+}
+
+/* Everything that was posted before has its result, or will have it. */
+static bool was_stopped(const struct pier_flow *flow)
+{
+	return flow->stopped || flow->resets != flow->channel->resets;
+}
+
+/* Most devices flush at once. */
+static void begin_stop(struct pier_flow *flow)
+{
+	if (was_stopped(flow))
+		return;
+	flow->stopped = true;
+	flow->stops_at = pier_begin_stop(flow->channel);
+	pier_flow_is_stopping(flow);
+}
+
 bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret_flight,
 		    struct pier_result *ret_result)
 {
 	struct pier_flight *oldest;
 	int done;
 
-	if (flow->count == 0)
+	if (flow->count == 0 || pier_flow_is_stopping(flow))
 		return false;
 	oldest = pier_flow_at(flow, 0);
 	done = pier_work_poll(flow->channel, oldest->work, ret_result);
-	if (done < 0) {
+	if (done < 0 && !flow->stopped) {
 		/* A stopped channel has a result for each request. */
 		pier_flow_stop(flow, done, pier_error_message());
+		if (flow->stops_at)
+			return false;
 		done = pier_work_poll(flow->channel, oldest->work, ret_result);
 	}
 	if (done == 0)
@@ -71,13 +107,10 @@ bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret
 	if (done < 0)
 		*ret_result = (struct pier_result){ .error = done };
 	if (ret_result->error) {
-		bool first = !flow->error;
-
 		pier_flow_fail(flow, ret_result->error, pier_error_message());
 		/* A request of an earlier connection has not broken this one. */
-		if (flow->channel->broken &&
-		    (first || pier_channel_outstanding(flow->channel) > 0))
-			pier_stop_channel(flow->channel);
+		if (flow->channel->broken)
+			begin_stop(flow);
 	}
 	*ret_flight = *oldest;
 	ret_flight->error = ret_result->error;
@@ -87,10 +120,12 @@ bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret
 	return true;
 }
 
-int64_t pier_flow_stalls_at(const struct pier_flow *flow)
+int64_t pier_flow_wakes_at(const struct pier_flow *flow)
 {
 	int64_t since = flow->count > 0 ? flow->active_at : flow->full_at;
 
+	if (flow->stops_at)
+		return flow->stops_at;
 	return since ? since + flow->stall_ns : INT64_MAX;
 }
 
@@ -99,7 +134,7 @@ int pier_flow_check(struct pier_flow *flow, int64_t now)
 	int ms = (int)(flow->stall_ns / 1000000);
 	char sentence[128];
 
-	if (now < pier_flow_stalls_at(flow))
+	if (flow->stopped || now < pier_flow_wakes_at(flow))
 		return 0;
 	if (flow->count > 0) {
 		snprintf(sentence, sizeof(sentence),
@@ -140,8 +175,7 @@ void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence)
 void pier_flow_stop(struct pier_flow *flow, int error, const char *sentence)
 {
 	pier_flow_fail(flow, error, sentence);
-	if (flow->resets != flow->channel->resets)
-		return;
-	pier_break_channel(flow->channel, error, sentence);
-	pier_stop_channel(flow->channel);
+	if (flow->resets == flow->channel->resets)
+		pier_break_channel(flow->channel, error, sentence);
+	begin_stop(flow);
 }

@@ -14,7 +14,8 @@
  * of the last progress, and the first failure.
  *
  * A flow fails with its first request that fails, or if it stalls. The channel is then
- * stopped, so that all requests in flight have a result and can be taken at once.
+ * stopped without waiting. When that is over, after a second at most, all requests in
+ * flight have a result and can be taken at once.
  */
 
 /* One request in flight, or several with one handle. */
@@ -34,6 +35,8 @@ struct pier_flow {
 	int64_t stall_ns;  /* the longest time without progress */
 	int64_t active_at; /* time of the last progress */
 	int64_t full_at;   /* since when others' requests fill the queue; 0: no */
+	int64_t stops_at;  /* when stopping the channel ends, at the latest; 0: no */
+	bool stopped;	   /* the channel was stopped, or is being stopped */
 	int error;	   /* of the first failure, or 0 */
 	char sentence[PIER_FAILURE_SENTENCE_SIZE];
 };
@@ -71,15 +74,12 @@ void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int
  */
 int pier_flow_refused(struct pier_flow *flow, int error, int64_t now);
 
-/*
- * Take the oldest request if it has completed, and its result, which may be an error.
- * Stopping the channel can take a second: `now` is then in the past.
- */
+/* Take the oldest request if it has completed, and its result, which may be an error. */
 bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret_flight,
 		    struct pier_result *ret_result);
 
-/* When pier_flow_check() may find a stall; INT64_MAX: never. */
-int64_t pier_flow_stalls_at(const struct pier_flow *flow);
+/* When the flow stalls, or its channel has been stopped; INT64_MAX: never. */
+int64_t pier_flow_wakes_at(const struct pier_flow *flow);
 
 /*
  * Fail the flow if it stalls. Returns 0; -EHOSTUNREACH no request completed; -EAGAIN
@@ -110,5 +110,11 @@ void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence);
  * the requests in flight then have ended, and the channel may have another connection.
  */
 void pier_flow_stop(struct pier_flow *flow, int error, const char *sentence);
+
+/* Whether the channel is still being stopped. Nothing can be taken meanwhile. */
+bool pier_flow_is_stopping(struct pier_flow *flow);
+
+/* Wait until the channel has been stopped, if that has begun. */
+void pier_flow_finish_stop(struct pier_flow *flow);
 
 #endif

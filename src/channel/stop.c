@@ -54,9 +54,8 @@ static bool sleep_until(const struct pier_channel *channel, int64_t deadline)
 	       !(fd.revents & (POLLERR | POLLHUP | POLLNVAL));
 }
 
-static void collect_flush(struct pier_channel *channel)
+static void collect_flush(struct pier_channel *channel, int64_t deadline)
 {
-	int64_t deadline = pier_deadline(FLUSH_TIME_MS);
 	int count = 0;
 
 	while (!is_at_rest(channel) && count >= 0) {
@@ -102,10 +101,21 @@ void pier_fill_in_flush(struct pier_channel *channel)
 		pier_cq_note_news(channel->attr.cq, channel);
 }
 
-void pier_stop_channel(struct pier_channel *channel)
+int64_t pier_begin_stop(struct pier_channel *channel)
 {
 	modify_state(channel, IBV_QPS_ERR);
-	collect_flush(channel);
+	return pier_deadline(FLUSH_TIME_MS);
+}
+
+bool pier_finish_stop(struct pier_channel *channel, bool late)
+{
+	int count = late ? 0 : 1;
+
+	while (!is_at_rest(channel) && count > 0)
+		count = pier_collect(channel);
+	/* A queue that cannot be polled gives no completions. */
+	if (!late && count == 0 && !is_at_rest(channel))
+		return false;
 	/*
 	 * Receives of a shared queue do not count as outstanding. RESET and destroying
 	 * the queue pair remove their completions from the CQ without reporting them
@@ -119,6 +129,13 @@ void pier_stop_channel(struct pier_channel *channel)
 	}
 	/* Even if nothing is outstanding: a completion may have been lost. */
 	pier_fill_in_flush(channel);
+	return true;
+}
+
+void pier_stop_channel(struct pier_channel *channel)
+{
+	collect_flush(channel, pier_begin_stop(channel));
+	pier_finish_stop(channel, true);
 }
 
 int pier_channel_cancel(struct pier_channel *channel)

@@ -11,6 +11,16 @@
  */
 void pier_stop_channel(struct pier_channel *channel);
 
+/*
+ * The same without waiting: bring the queue pair to the error state, then finish as soon
+ * as everything has completed, or when `late`.
+ *
+ * Returns the time from which it is late. pier_finish_stop() returns whether no request
+ * is left.
+ */
+int64_t pier_begin_stop(struct pier_channel *channel);
+bool pier_finish_stop(struct pier_channel *channel, bool late);
+
 /* No completion will come any more: mark all outstanding requests as flushed. */
 void pier_fill_in_flush(struct pier_channel *channel);
 

@@ -80,9 +80,19 @@ uint64_t pier_drive_failed_rails(const struct pier_drive *drive)
 	uint64_t failed = 0;
 
 	for (uint32_t i = 0; i < drive->rail_count; i++)
-		if (pier_drive_rail(drive, i)->flow.error)
+		if (pier_drive_rail(drive, i)->flow.error &&
+		    !pier_drive_rail(drive, i)->flow.stops_at)
 			failed |= UINT64_C(1) << i;
 	return failed;
+}
+
+bool pier_drive_is_stopping(const struct pier_drive *drive)
+{
+	bool stopping = false;
+
+	for (uint32_t i = 0; i < drive->rail_count; i++)
+		stopping |= pier_flow_is_stopping(&pier_drive_rail(drive, i)->flow);
+	return stopping;
 }
 
 void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
@@ -180,10 +190,10 @@ static int pass_rails(void *subject, struct pier_wait_pass *pass)
 	const struct pier_drive *drive = ((const struct drive_wait *)subject)->drive;
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
-		const struct pier_rail_base *rail = pier_drive_rail(drive, i);
+		const struct pier_flow *flow = &pier_drive_rail(drive, i)->flow;
 
-		if (!drive->ops->needs_rail(rail) ||
-		    pier_wait_pass_channel(pass, rail->flow.channel) == 0)
+		if ((flow->error && flow->count == 0 && !flow->stops_at) ||
+		    pier_wait_pass_channel(pass, flow->channel) == 0)
 			continue;
 		pier_debug("%s: rail %u: %s", drive->ops->name, i, pier_error_message());
 		pass->again = true;

@@ -47,8 +47,6 @@ struct pier_drive_ops {
 	 * possible. Take no longer than the deadline, unless one piece of work does.
 	 */
 	void (*step)(struct pier_drive *drive, int64_t deadline);
-	/* Whether completions of the rail are awaited. */
-	bool (*needs_rail)(const struct pier_rail_base *rail);
 	/* When a step is due at the latest; INT64_MAX: never. */
 	int64_t (*wake_at)(const struct pier_drive *drive);
 	/* Whether a wait is to return, although it has not ended. */
@@ -91,8 +89,11 @@ void pier_drive_settle_flushes(struct pier_drive *drive);
 /* End it: successfully if it is complete, or with the reason to stop if there is one. */
 void pier_drive_conclude(struct pier_drive *drive, bool complete);
 
+/* Whether a channel is still being stopped: requests that it has may not have ended. */
+bool pier_drive_is_stopping(const struct pier_drive *drive);
+
 uint32_t pier_drive_count_working(const struct pier_drive *drive);
-/* A bit for each rail that has failed. */
+/* A bit for each rail that has failed, and whose channel has stopped. */
 uint64_t pier_drive_failed_rails(const struct pier_drive *drive);
 
 /* The public calls of both. */

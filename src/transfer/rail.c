@@ -175,6 +175,7 @@ void pier_recv_rail_release(struct pier_rail_base *rail)
 		pier_flow_stop(flow, -ECANCELED,
 			       "its receiver was destroyed, or went on without it, with "
 			       "receives posted");
+	pier_flow_finish_stop(flow);
 	for (; flow->count > 0; flow->count--)
 		pier_work_drop(flow->channel, pier_flow_at(flow, flow->count - 1)->work);
 }

@@ -143,7 +143,7 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 	}
 }
 
-/* Take everything from failed rails: their channels have stopped. */
+/* Take everything from failed rails whose channels have stopped. */
 static void drain_failed_rails(struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
@@ -183,6 +183,8 @@ static int receiver_catch_up(struct pier_receiver *receiver)
 		while (take_round(receiver))
 			continue;
 		refill_rails(receiver);
+		for (uint32_t i = 0; i < drive->rail_count; i++)
+			pier_flow_finish_stop(&pier_receiver_rail(receiver, i)->flow);
 		drain_failed_rails(receiver);
 		pier_drive_settle_flushes(drive);
 		drive->owes_flush |= owed;
@@ -214,12 +216,19 @@ static void flush_rails(struct pier_receiver *receiver)
 static int64_t receiver_wake_at(const struct pier_drive *drive)
 {
 	const struct pier_receiver *receiver = (const struct pier_receiver *)drive;
-	int64_t stalls_at = receiver->active_at + receiver->stall_ns;
+	int64_t wake_at = drive->stop || all_arrived(receiver)
+				  ? INT64_MAX
+				  : receiver->active_at + receiver->stall_ns;
 
-	if (is_stream(receiver) &&
-	    pier_stream_wake_at(&receiver->stream.base) < stalls_at)
-		stalls_at = pier_stream_wake_at(&receiver->stream.base);
-	return stalls_at;
+	if (is_stream(receiver) && pier_stream_wake_at(&receiver->stream.base) < wake_at)
+		wake_at = pier_stream_wake_at(&receiver->stream.base);
+	for (uint32_t i = 0; i < drive->rail_count; i++) {
+		int64_t stops_at = pier_receiver_rail(receiver, i)->flow.stops_at;
+
+		if (stops_at && stops_at < wake_at)
+			wake_at = stops_at;
+	}
+	return wake_at;
 }
 
 static void check_times(struct pier_receiver *receiver)
@@ -239,19 +248,21 @@ static void step_receiver(struct pier_drive *drive, int64_t deadline)
 {
 	struct pier_receiver *receiver = (struct pier_receiver *)drive;
 	int64_t now = pier_now();
+	bool stopping;
 
 	if (is_stream(receiver) && pier_stream_note_step(&receiver->stream.base, now))
 		receiver->active_at = now;
 	take_chunks(receiver, deadline);
+	stopping = pier_drive_is_stopping(drive);
 	drain_failed_rails(receiver);
 	/* Of a stream, all bytes have been flushed and used. */
-	if (all_arrived(receiver) && !is_stream(receiver))
+	if (all_arrived(receiver) && !is_stream(receiver) && !stopping)
 		flush_rails(receiver);
-	else if (!drive->stop)
+	else if (!drive->stop && !all_arrived(receiver))
 		check_times(receiver);
 	if (is_stream(receiver))
 		pier_recv_stream_tell(receiver, pier_now());
-	if (pier_recv_stream_owes_note(receiver))
+	if (stopping || pier_recv_stream_owes_note(receiver))
 		return;
 	/* Once all bytes are visible, a reason to stop came too late. */
 	pier_drive_conclude(drive, all_arrived(receiver) && !receiver->lost &&
@@ -260,16 +271,10 @@ static void step_receiver(struct pier_drive *drive, int64_t deadline)
 		pier_recv_stream_end(receiver);
 }
 
-static bool needs_rail(const struct pier_rail_base *rail)
-{
-	return !rail->flow.error;
-}
-
 static const struct pier_drive_ops drive_ops = {
 	.name = "receiver",
 	.rail_size = sizeof(struct pier_rail_base),
 	.step = step_receiver,
-	.needs_rail = needs_rail,
 	.wake_at = receiver_wake_at,
 	.has_news = pier_recv_stream_has_news,
 };

@@ -66,11 +66,8 @@ static void collect_rail(struct pier_transfer *transfer, uint32_t index, int64_t
 	}
 }
 
-/*
- * The requests of a rail that stalled can be collected at once. Returns the time, because
- * stopping the channel of a failed rail can take a second.
- */
-static int64_t collect_rails(struct pier_transfer *transfer, int64_t now)
+/* The requests of a rail that stalled can mostly be collected at once. */
+static void collect_rails(struct pier_transfer *transfer, int64_t now)
 {
 	if (is_stream(transfer))
 		pier_send_stream_take_notes(transfer, now);
@@ -85,12 +82,9 @@ static int64_t collect_rails(struct pier_transfer *transfer, int64_t now)
 		collect_rail(transfer, i, now);
 		if (!failed)
 			pier_drive_note_failure(&transfer->drive, i);
-		if (rail->base.flow.error)
-			now = pier_now();
 	}
 	if (is_stream(transfer))
 		pier_send_stream_repeat(transfer);
-	return now;
 }
 
 /* Copy while the NICs move other chunks. Returns whether there was something to copy. */
@@ -276,7 +270,7 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 
 	(void)deadline;
 	note_step(transfer, now);
-	now = collect_rails(transfer, now);
+	collect_rails(transfer, now);
 	report_and_post(transfer, now);
 	if (deliver_read_chunks(transfer)) {
 		now = pier_now();
@@ -289,13 +283,9 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	/* The peer may have told just now that it takes nothing more. */
 	if (is_stream(transfer) && drive->stop && transfer->in_flight > 0)
 		collect_rails(transfer, now);
-	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer))
+	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer) &&
+	    !pier_drive_is_stopping(drive))
 		pier_drive_conclude(drive, is_complete(transfer));
-}
-
-static bool needs_rail(const struct pier_rail_base *rail)
-{
-	return !rail->flow.error || rail->flow.count > 0;
 }
 
 static int64_t transfer_wake_at(const struct pier_drive *drive)
@@ -307,7 +297,7 @@ static int64_t transfer_wake_at(const struct pier_drive *drive)
 		wake_at = pier_stream_wake_at(&transfer->stream.base);
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
-		int64_t rail = pier_flow_stalls_at(
+		int64_t rail = pier_flow_wakes_at(
 			&pier_transfer_rail(transfer, i)->base.flow);
 
 		if (rail < wake_at)
@@ -320,7 +310,6 @@ static const struct pier_drive_ops drive_ops = {
 	.name = "transfer",
 	.rail_size = sizeof(struct pier_send_rail),
 	.step = step_transfer,
-	.needs_rail = needs_rail,
 	.wake_at = transfer_wake_at,
 	.has_news = pier_send_stream_has_news,
 };

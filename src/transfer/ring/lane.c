@@ -13,7 +13,7 @@ enum {
 
 static bool is_idle(const struct pier_ring_lane *lane)
 {
-	return !lane->leg && lane->flow.count == 0;
+	return !lane->leg && lane->flow.count == 0 && !lane->flow.stops_at;
 }
 
 /* The lane of a channel, or else an idle one, or NULL. */
@@ -252,9 +252,7 @@ bool pier_lanes_step(struct pier_ring_lanes *lanes)
 			fail_leg(lane, error, lane->flow.sentence);
 		while (error == -EHOSTUNREACH && take_oldest(lanes, lane, now))
 			;
-		/* Stopping the channel can have taken a second. */
-		if (lane->flow.channel && lane->flow.error)
-			now = pier_now();
+		pier_flow_is_stopping(&lane->flow);
 	}
 	close_idle_lanes(lanes);
 	return progress;
@@ -265,10 +263,10 @@ int64_t pier_lanes_deadline(const struct pier_ring_lanes *lanes)
 	int64_t deadline = INT64_MAX;
 
 	for (uint32_t i = 0; i < lanes->count; i++) {
-		int64_t stalls_at = pier_flow_stalls_at(&lanes->lanes[i].flow);
+		int64_t wakes_at = pier_flow_wakes_at(&lanes->lanes[i].flow);
 
-		if (stalls_at < deadline)
-			deadline = stalls_at;
+		if (wakes_at < deadline)
+			deadline = wakes_at;
 	}
 	return deadline;
 }

@@ -39,7 +39,7 @@ void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_fill *fill);
 /* Drive all lanes. Returns whether anything has completed. */
 bool pier_lanes_step(struct pier_ring_lanes *lanes);
 
-/* When a lane stalls, at the latest; INT64_MAX: never. */
+/* When a lane stalls, or its channel has stopped, at the latest; INT64_MAX: never. */
 int64_t pier_lanes_deadline(const struct pier_ring_lanes *lanes);
 
 /* Whether anything is in flight or waits for room on the channel. */

@@ -581,7 +581,10 @@ static bool has_news(struct pier_ring *ring)
 
 static bool is_quiet(struct pier_ring *ring)
 {
-	return pier_lanes_in_flight(&ring->lanes) == 0;
+	for (uint32_t i = 0; i < ring->lanes.count; i++)
+		if (ring->lanes.lanes[i].flow.channel)
+			return false;
+	return true;
 }
 
 static int check_ring(void *subject)

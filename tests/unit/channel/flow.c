@@ -6,10 +6,12 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
+#include "tests/support/manual_clock.h"
 
 #include <errno.h>
 
 #include "channel/flow.h"
+#include "core/deadline.h"
 #include "nic/nic.h"
 
 enum {
@@ -135,6 +137,25 @@ static void first_failed_request_ends_all(void **state)
 	assert_int_equal(pier_channel_error(channel, NULL, 0), -EACCES);
 }
 
+/* The user of the flow goes on meanwhile. */
+static void flush_that_does_not_come_is_not_waited_for(void **state)
+{
+	(void)state;
+	post(0, 2, 0);
+	fake.never_flushes = true;
+	complete(IBV_WC_REM_ACCESS_ERR);
+	expect_taken(0, -EACCES, 0);
+	assert_true(pier_flow_is_stopping(&flow));
+	expect_none(0);
+	expect_ok(pier_flow_check(&flow, 100 * MS));
+	assert_true(pier_flow_wakes_at(&flow) <= pier_deadline(1000));
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	manual_clock_advance(1000);
+	expect_taken(1, -ECANCELED, 0);
+	assert_false(pier_flow_is_stopping(&flow));
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+}
+
 static void channel_that_cannot_be_polled_is_stopped(void **state)
 {
 	(void)state;
@@ -151,12 +172,13 @@ static void channel_that_cannot_be_polled_is_stopped(void **state)
 static void flow_without_completions_stalls(void **state)
 {
 	(void)state;
-	assert_true(pier_flow_stalls_at(&flow) == INT64_MAX);
+	assert_true(pier_flow_wakes_at(&flow) == INT64_MAX);
 	post(0, 2, 5 * MS);
 	complete(IBV_WC_SUCCESS);
 	expect_taken(0, 0, 7 * MS);
 	post(2, 3, 9 * MS);
-	assert_int_equal(pier_flow_stalls_at(&flow), 27 * MS);
+	fake_report(IBV_EVENT_PORT_ERR, 1);
+	assert_int_equal(pier_flow_wakes_at(&flow), 27 * MS);
 	expect_ok(pier_flow_check(&flow, 27 * MS - 1));
 	pier_flow_restart_stall(&flow, 8 * MS);
 	expect_ok(pier_flow_check(&flow, 27 * MS));
@@ -166,9 +188,10 @@ static void flow_without_completions_stalls(void **state)
 	assert_int_equal(flow.error, -EHOSTUNREACH);
 	expect_taken(1, -ECANCELED, 28 * MS);
 	expect_taken(2, -ECANCELED, 28 * MS);
-	assert_true(pier_flow_stalls_at(&flow) == INT64_MAX);
+	assert_true(pier_flow_wakes_at(&flow) == INT64_MAX);
 	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("no request completed within 20 ms");
+	test_assert_sentence("IBV_EVENT_PORT_ERR");
 }
 
 /* The channel works: requests of others are in it. */
@@ -180,7 +203,7 @@ static void full_queue_fails_the_flow_alone(void **state)
 	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	expect_ok(pier_flow_refused(&flow, -EAGAIN, 5 * MS));
 	expect_ok(pier_flow_refused(&flow, -EAGAIN, 6 * MS));
-	assert_int_equal(pier_flow_stalls_at(&flow), 25 * MS);
+	assert_int_equal(pier_flow_wakes_at(&flow), 25 * MS);
 	expect_result(pier_flow_check(&flow, 25 * MS), -EAGAIN);
 	test_assert_sentence("the send queue was full of other requests for 20 ms");
 	assert_int_equal(flow.error, -EAGAIN);
@@ -256,7 +279,7 @@ static void next_flow_begins_anew(void **state)
 	assert_string_equal(flow.sentence, "first");
 	expect_ok(pier_flow_open(&flow, channel, SIZE / 2, PIER_TIMEOUT_DEFAULT));
 	assert_int_equal(flow.error, 0);
-	assert_true(pier_flow_stalls_at(&flow) == INT64_MAX);
+	assert_true(pier_flow_wakes_at(&flow) == INT64_MAX);
 	assert_int_equal(flow.stall_ns, (int64_t)channel->attr.timeout_ms * MS);
 	post(0, SIZE / 2, MS);
 	assert_true(pier_flow_is_full(&flow));
@@ -271,6 +294,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(takes_requests_in_the_order_of_posting),
 		TEST(first_failed_request_ends_all),
+		TEST(flush_that_does_not_come_is_not_waited_for),
 		TEST(channel_that_cannot_be_polled_is_stopped),
 		TEST(flow_without_completions_stalls),
 		TEST(full_queue_fails_the_flow_alone),

@@ -5,6 +5,7 @@
 
 #include "transfer_fixture.h"
 #include "tests/support/manual_clock.h"
+#include "core/clock.h"
 
 /*
  * The nth chunk fails and those behind it are flushed; resuming moves the missing ones.
@@ -148,13 +149,53 @@ static void stops_a_channel_of_a_lost_nic(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 }
 
-/* The flush does not arrive, so stopping the rail takes longer than stall_ms. */
-static void other_rails_do_not_stall_while_one_is_stopped(void **state)
+/* Each of its channels keeps its requests for a second. */
+static void dead_rails_do_not_delay_a_step(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+	struct pier_channel_attr channel_attr;
+	struct pier_rail rails[3];
+	int64_t before;
+
+	(void)state;
+	pier_channel_attr_init(&channel_attr);
+	for (int i = 0; i < 3; i++) {
+		rails[i] = rail;
+		expect_ok(
+			pier_channel_create(&fake.pd, &channel_attr, &rails[i].channel));
+		expect_ok(pier_channel_connect(rails[i].channel, &peer));
+	}
+	fake.never_flushes = true;
+	attr.rails = rails;
+	attr.rail_count = 3;
+	attr.stall_ms = LIMIT;
+	begin_with(&attr);
+	expect_result(pier_transfer_progress(transfer), 0);
+	manual_clock_advance(LIMIT);
+	manual_clock_hurry(true);
+	before = pier_now();
+	expect_result(pier_transfer_progress(transfer), 0);
+	assert_in_range(pier_now() - before, 0, 999 * 1000000);
+	for (int i = 0; i < 3; i++)
+		assert_true(pier_channel_outstanding(rails[i].channel) > 0);
+	expect_result(pier_transfer_wait(transfer, 1001), -EHOSTUNREACH);
+	manual_clock_hurry(false);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pier_channel_outstanding(rails[i].channel), 0);
+	expect_ok(pier_transfer_destroy(transfer));
+	transfer = NULL;
+	for (int i = 0; i < 3; i++)
+		expect_ok(pier_channel_destroy(rails[i].channel));
+}
+
+/* The flush of the first rail does not arrive. */
+static void other_rails_go_on_while_one_is_stopped(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 	struct pier_channel_attr channel_attr;
 	struct pier_cq_attr cq_attr;
 	struct pier_rail rails[2];
+	struct pier_rail_status now;
 	struct pier_cq *cq;
 
 	(void)state;
@@ -172,16 +213,19 @@ static void other_rails_do_not_stall_while_one_is_stopped(void **state)
 	attr.rails = rails;
 	attr.rail_count = 2;
 	attr.window = 2;
-	attr.stall_ms = LIMIT;
 	begin_with(&attr);
 	expect_result(pier_transfer_progress(transfer), 0);
 	assert_int_equal(fake.sends, 4);
 	complete(1, IBV_WC_REM_ACCESS_ERR);
 	complete(1, IBV_WC_SUCCESS);
-	manual_clock_hurry(true);
 	expect_result(pier_transfer_progress(transfer), 0);
-	manual_clock_hurry(false);
 	assert_int_equal(pier_channel_error(rails[0].channel, NULL, 0), -EACCES);
+	assert_true(pier_channel_outstanding(rails[0].channel) > 0);
+	expect_ok(pier_transfer_query_rail(transfer, 1, &now, sizeof(now)));
+	assert_int_equal(now.done, 10);
+	manual_clock_advance(1000);
+	expect_result(pier_transfer_progress(transfer), 0);
+	assert_int_equal(pier_channel_outstanding(rails[0].channel), 0);
 	while (pier_transfer_progress(transfer) == 0)
 		complete(fake.sends, IBV_WC_SUCCESS);
 	expect_result(pier_transfer_progress(transfer), 1);
@@ -251,7 +295,8 @@ int main(void)
 		transfer_test(moves_chunks_with_lost_handles_again),
 		transfer_test(stops_a_rail_that_stalls),
 		transfer_test(stops_a_channel_of_a_lost_nic),
-		transfer_test(other_rails_do_not_stall_while_one_is_stopped),
+		transfer_test(dead_rails_do_not_delay_a_step),
+		transfer_test(other_rails_go_on_while_one_is_stopped),
 		transfer_test(gives_up_on_a_queue_full_of_other_requests),
 		transfer_test(a_run_ends_at_its_deadline),
 		transfer_test(waits_no_longer_than_its_timeout),
