@@ -157,7 +157,7 @@ PIER_API int pier_channel_run_request(struct pier_channel *channel,
  *
  * Errors: those of pier_channel_post_request(), with the number of the request in the
  * error message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the
- * send queue has too little room now: see pier_channel_wait_room().
+ * send queue has too little room now: see pier_channel_send_room().
  */
 PIER_API int pier_channel_post_batch(struct pier_channel *channel,
 				     const struct pier_request *requests, uint32_t count,
@@ -189,22 +189,10 @@ PIER_API int pier_channel_post_reads(struct pier_channel *channel,
 				     struct pier_work *ret_work);
 
 /**
- * Wait until the send queue has room for `count` more requests. Keeps a window of
- * outstanding requests full without running into -EAGAIN.
- *
- * count       1 to max_send_wr
- * timeout_ms  as for all calls, but a timeout stops nothing
- *
- * Returns 1 if there is room, or 0 if there is none and timeout_ms is 0.
- *
- * Errors: -EINVAL count or timeout_ms is invalid; -ETIMEDOUT there was no room in time;
- * -EPIPE the channel is
- * broken; -EIO and others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
+ * Return how many more requests the send queue takes now, without asking the device.
+ * Requests that have completed count until their completions are collected. In a scope
+ * with a window (<pier/scope.h>), posting waits for room.
  */
-PIER_API int pier_channel_wait_room(struct pier_channel *channel, uint32_t count,
-				    int timeout_ms);
-
-/** Return how many more requests the send queue takes now, without asking the device. */
 PIER_API uint32_t pier_channel_send_room(const struct pier_channel *channel);
 
 PIER_END_DECLS

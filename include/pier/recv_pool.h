@@ -17,7 +17,8 @@ PIER_BEGIN_DECLS
 /**
  * Receive pools: receives that are posted again as soon as their messages are released.
  *
- *	pier_recv_pool_create(channel, NULL, &pool);
+ *	attr.channel = channel;                    a struct pier_recv_pool_attr
+ *	pier_recv_pool_create(pd, &attr, &pool);
  *	while (pier_recv_pool_wait(pool, timeout_ms, &message) == 1) {
  *		use(message.pointer, message.length);
  *		pier_recv_pool_release(pool, &message);
@@ -29,9 +30,9 @@ PIER_BEGIN_DECLS
  * doorbell. Slots that the user keeps cannot receive. If no slot is left, senders retry
  * according to their rnr_retry_count.
  *
- * A pool receives for one channel (pier_recv_pool_create()), or for any number of
- * channels through a shared receive queue of its own (pier_recv_pool_create_shared()).
- * The latter needs memory for messages that arrive, not for every peer, and follows the
+ * A pool receives for one channel (pier_recv_pool_attr.channel), or for any number of
+ * channels through a shared receive queue of its own (pier_recv_pool_srq()). The latter
+ * needs memory for messages that arrive, not for every peer, and follows the
  * rules of <pier/srq.h>.
  *
  * Messages are sends and writes with immediate data. The latter use up a slot but put
@@ -113,6 +114,12 @@ struct pier_recv_pool_attr {
 	 */
 	struct pier_mr *mr;
 	uint64_t offset;
+	/**
+	 * The channel to receive for, with receives of its own; connected or not. NULL:
+	 * the pool has a shared receive queue for any number of channels. Create these
+	 * with pier_recv_pool_srq() in their attributes.
+	 */
+	struct pier_channel *channel;
 };
 
 /**
@@ -131,36 +138,23 @@ static inline void pier_recv_pool_attr_init(struct pier_recv_pool_attr *attr)
 }
 
 /**
- * Create a pool on a channel with receives of its own, and post its slots. The channel
- * may be connected or not.
+ * Create a pool, and post its slots.
  *
  * attr  borrowed with everything it points to, except mr, which is kept; NULL: the
  *       defaults
  *
  * Errors: -EINVAL count, length or timeout_ms is invalid, neither spec nor mr is set,
- * mr belongs to another protection domain, or the channel has a shared receive queue;
- * -EBUSY the channel has a pool; -EMSGSIZE length is more than the port's max_msg_size;
- * -ERANGE the slots do not fit into mr; -EXDEV a slot crosses a seam of mr; -EACCES mr
- * lacks LOCAL_WRITE; -EPIPE the channel is broken; -ENOMEM; others of
- * pier_buffer_alloc(), pier_mr_reg_buffer() and ibv_post_recv(3). If the device refuses
- * a receive after it accepted others, which is not expected, the channel is stopped and
- * broken.
+ * mr or channel belongs to another protection domain, or the channel has a shared receive
+ * queue; -EBUSY the channel has a pool; -EMSGSIZE length is more than the port's
+ * max_msg_size; -ERANGE the slots do not fit into mr; -EXDEV a slot crosses a seam of mr;
+ * -EACCES mr lacks LOCAL_WRITE; -EPIPE the channel is broken; -ENOMEM; others of
+ * pier_buffer_alloc(), pier_mr_reg_buffer(), ibv_post_recv(3) and, without a channel,
+ * pier_srq_create(). If the device refuses a receive after it accepted others, which is
+ * not expected, the channel is stopped and broken.
  */
-PIER_API int pier_recv_pool_create(struct pier_channel *channel,
+PIER_API int pier_recv_pool_create(struct pier_pd *pd,
 				   const struct pier_recv_pool_attr *attr,
 				   struct pier_recv_pool **ret_pool);
-
-/**
- * Create a pool with a shared receive queue of its own, and post its slots. To use it,
- * create channels with pier_recv_pool_srq() in their attributes.
- *
- * attr  as for pier_recv_pool_create()
- *
- * Errors: as for pier_recv_pool_create() and pier_srq_create().
- */
-PIER_API int pier_recv_pool_create_shared(struct pier_pd *pd,
-					  const struct pier_recv_pool_attr *attr,
-					  struct pier_recv_pool **ret_pool);
 
 /**
  * Return the shared receive queue of a pool, for the attributes of its channels.

@@ -59,8 +59,8 @@ PIER_BEGIN_DECLS
  * thread at a time may use a channel. Only one thread may call pier_srq_destroy(),
  * after all others have finished with the queue.
  *
- * Processes: in a child of fork(2), every call except pier_srq_outstanding() fails with
- * -ECHILD for a queue of the parent (<pier/device.h>).
+ * Processes: in a child of fork(2), every call fails with -ECHILD for a queue of the
+ * parent (<pier/device.h>).
  */
 
 struct pier_srq;
@@ -117,14 +117,6 @@ PIER_API int pier_srq_destroy(struct pier_srq *srq);
  */
 PIER_API int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 				int num_sge, void *context);
-
-/**
- * Return the number of receives that are posted or have a message that was not taken.
- *
- * Any thread may call it; other threads can change the number at any time. Returns 0 in
- * a child of fork(2). Cannot fail.
- */
-PIER_API uint32_t pier_srq_outstanding(struct pier_srq *srq);
 
 /**
  * Take the next message of a channel with a shared receive queue, and wait for it. Sleeps

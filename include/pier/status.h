@@ -60,12 +60,6 @@ PIER_API enum pier_error_class pier_status_class(uint32_t status,
 						 enum pier_opcode opcode);
 
 /**
- * Return the name of a class: "local", "refused" and so on; "unknown" if it is not a
- * class.
- */
-PIER_API const char *pier_error_class_name(enum pier_error_class error_class);
-
-/**
  * Return the name of a status: "IBV_WC_RETRY_EXC_ERR" and so on; "unknown status" if it
  * is not a status.
  */

@@ -190,25 +190,6 @@ enum pier_error_class pier_status_class(uint32_t status, enum pier_opcode opcode
 	return meaning_of(status, opcode)->error_class;
 }
 
-const char *pier_error_class_name(enum pier_error_class error_class)
-{
-	static const char *const names[] = {
-		[PIER_CLASS_SUCCESS] = "success",
-		[PIER_CLASS_LOCAL] = "local",
-		[PIER_CLASS_REFUSED] = "refused",
-		[PIER_CLASS_REMOTE] = "remote",
-		[PIER_CLASS_NOT_READY] = "not ready",
-		[PIER_CLASS_UNREACHABLE] = "unreachable",
-		[PIER_CLASS_FLUSHED] = "flushed",
-		[PIER_CLASS_DEVICE] = "device",
-		[PIER_CLASS_STOPPED] = "stopped",
-		[PIER_CLASS_UNKNOWN] = "unknown",
-	};
-	size_t index = (size_t)error_class;
-
-	return names[index < COUNT(names) ? index : (size_t)PIER_CLASS_UNKNOWN];
-}
-
 const char *pier_status_name(uint32_t status)
 {
 	return meaning_of(status, PIER_OP_WRITE)->name;

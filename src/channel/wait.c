@@ -333,33 +333,6 @@ uint32_t pier_channel_send_room(const struct pier_channel *channel)
 	return pier_queue_room(&channel->sends);
 }
 
-int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms)
-{
-	int error = pier_check_process(&channel->object);
-
-	if (!error)
-		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-	if (error)
-		return error;
-	if (count == 0 || count > channel->sends.depth)
-		return pier_fail(EINVAL, "room for %u requests; the send queue has %u",
-				 count, channel->sends.depth);
-	if (!channel->broken)
-		error = pier_wait_for_room(channel, count, pier_deadline(timeout_ms));
-	if (channel->broken)
-		return pier_fail_broken(channel);
-	if (error == -ETIMEDOUT && timeout_ms == 0)
-		return 0;
-	if (error == -ETIMEDOUT)
-		return pier_fail(ETIMEDOUT,
-				 "no room for %u requests within %d ms: %u are "
-				 "outstanding%s",
-				 count, timeout_ms,
-				 pier_queue_outstanding(&channel->sends),
-				 pier_explain_silence(channel));
-	return error ? error : 1;
-}
-
 /*
  * The wait timed out or failed, and the caller wants its memory back: stop the channel.
  * A failed wait has left its sentence.

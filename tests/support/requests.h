@@ -10,6 +10,7 @@
 #include <pier/backend.h>
 #include <pier/error.h>
 #include <pier/post.h>
+#include <pier/recv_pool.h>
 #include <pier/waiting.h>
 
 static inline int test_post_send_imm(struct pier_channel *channel,
@@ -170,6 +171,20 @@ static inline int test_work_finish(struct pier_channel *channel, struct pier_wor
 	if (done == 1)
 		return result.error;
 	return pier_fail(done ? -done : ETIMEDOUT, "%s", sentence);
+}
+
+/* attr may be NULL: the defaults. */
+static inline int test_recv_pool_create(struct pier_pd *pd, struct pier_channel *channel,
+					const struct pier_recv_pool_attr *attr,
+					struct pier_recv_pool **ret_pool)
+{
+	struct pier_recv_pool_attr known;
+
+	pier_recv_pool_attr_init(&known);
+	if (attr)
+		known = *attr;
+	known.channel = channel;
+	return pier_recv_pool_create(pd, &known, ret_pool);
 }
 
 /* The same as blocking calls. */

@@ -193,7 +193,7 @@ void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot)
 
 enum {
 	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, offset) + sizeof(uint64_t),
+	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, channel) + sizeof(void *),
 	LARGEST_BATCH = 32,
 };
 
@@ -442,9 +442,16 @@ static int create_pool(struct pier_pd *pd, struct pier_channel *channel,
 	return error;
 }
 
-static int check_channel(const struct pier_channel *channel,
+static int check_channel(const struct pier_channel *channel, const struct pier_pd *pd,
 			 const struct pier_recv_pool_attr *attr)
 {
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	if (channel->pd != pd)
+		return pier_fail(EINVAL,
+				 "receive pool: channel is in another protection domain");
 	if (channel->attr.srq)
 		return pier_fail(EINVAL, "receive pool: the channel has a shared receive "
 					 "queue");
@@ -458,24 +465,8 @@ static int check_channel(const struct pier_channel *channel,
 	return channel->broken ? pier_fail_broken(channel) : 0;
 }
 
-int pier_recv_pool_create(struct pier_channel *channel,
-			  const struct pier_recv_pool_attr *attr,
+int pier_recv_pool_create(struct pier_pd *pd, const struct pier_recv_pool_attr *attr,
 			  struct pier_recv_pool **ret_pool)
-{
-	PIER_ENTRY();
-	struct pier_recv_pool_attr known;
-	int error = pier_check_process(&channel->object);
-
-	if (!error)
-		error = read_attr(attr, channel->pd, &known);
-	if (!error)
-		error = check_channel(channel, &known);
-	return error ? error : create_pool(channel->pd, channel, &known, ret_pool);
-}
-
-int pier_recv_pool_create_shared(struct pier_pd *pd,
-				 const struct pier_recv_pool_attr *attr,
-				 struct pier_recv_pool **ret_pool)
 {
 	PIER_ENTRY();
 	struct pier_recv_pool_attr known;
@@ -483,7 +474,9 @@ int pier_recv_pool_create_shared(struct pier_pd *pd,
 
 	if (!error)
 		error = read_attr(attr, pd, &known);
-	return error ? error : create_pool(pd, NULL, &known, ret_pool);
+	if (!error && known.channel)
+		error = check_channel(known.channel, pd, &known);
+	return error ? error : create_pool(pd, known.channel, &known, ret_pool);
 }
 
 static int check_idle(const struct pier_recv_pool *pool)

@@ -278,19 +278,6 @@ int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 	return error ? error : pier_srq_post(srq, &recv, 1, &posted);
 }
 
-uint32_t pier_srq_outstanding(struct pier_srq *srq)
-{
-	uint32_t used;
-
-	/* Another thread of the parent may have held the lock at fork(). */
-	if (pier_inherited(&srq->object))
-		return 0;
-	pthread_mutex_lock(&srq->lock);
-	used = srq->used;
-	pthread_mutex_unlock(&srq->lock);
-	return used;
-}
-
 void pier_join_srq(struct pier_channel *channel)
 {
 	struct pier_srq *srq = channel->attr.srq;

@@ -594,31 +594,6 @@ static void splits_long_lists(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void waits_for_room_in_the_queue(void **state)
-{
-	struct pier_channel *channel = connected_with(3, 0);
-
-	(void)state;
-	expect_result(pier_channel_wait_room(channel, 0, 10), -EINVAL);
-	expect_result(pier_channel_wait_room(channel, 4, 10), -EINVAL);
-	expect_result(pier_channel_wait_room(channel, 1, -2), -EINVAL);
-	expect_result(pier_channel_wait_room(channel, 3, 0), 1);
-	for (int i = 0; i < 3; i++)
-		expect_ok(pier_channel_post_write(channel, &source, 1, &remote, NULL));
-	assert_int_equal(pier_channel_send_room(channel), 0);
-	expect_result(pier_channel_wait_room(channel, 1, 20), -ETIMEDOUT);
-	test_assert_sentence("3 are outstanding");
-	/* The channel was not stopped. */
-	assert_int_equal(fake.state, IBV_QPS_RTS);
-	complete_sends(2);
-	expect_result(pier_channel_wait_room(channel, 2, 20), 1);
-	expect_result(pier_channel_wait_room(channel, 3, 0), 0);
-	fake_complete(fake.send_ids[0], IBV_WC_RETRY_EXC_ERR, IBV_WC_RDMA_WRITE, 0);
-	expect_result(pier_channel_wait_room(channel, 3, 20), -EPIPE);
-	expect_result(pier_channel_wait_room(channel, 1, 20), -EPIPE);
-	expect_ok(pier_channel_destroy(channel));
-}
-
 static void dropped_handles_free_their_places(void **state)
 {
 	struct pier_channel *channel = connected_with(2, 0);
@@ -717,7 +692,6 @@ int main(void)
 		cmocka_unit_test(forgets_refused_requests),
 		cmocka_unit_test(batches_keep_earlier_results),
 		cmocka_unit_test(splits_long_lists),
-		cmocka_unit_test(waits_for_room_in_the_queue),
 		cmocka_unit_test(dropped_handles_free_their_places),
 		cmocka_unit_test(agrees_with_a_model),
 	};

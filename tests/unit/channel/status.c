@@ -141,22 +141,6 @@ static void explains_by_kind_of_request(void **state)
 			 PIER_CLASS_UNREACHABLE);
 }
 
-static void names_every_class(void **state)
-{
-	(void)state;
-	for (int one = PIER_CLASS_SUCCESS; one <= PIER_CLASS_UNKNOWN; one++) {
-		const char *name = pier_error_class_name((enum pier_error_class)one);
-
-		assert_true(strlen(name) > 0);
-		for (int other = PIER_CLASS_SUCCESS; other < one; other++)
-			assert_string_not_equal(
-				name,
-				pier_error_class_name((enum pier_error_class)other));
-	}
-	assert_string_equal(pier_error_class_name((enum pier_error_class)1000),
-			    "unknown");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -164,7 +148,6 @@ int main(void)
 		cmocka_unit_test(explains_every_status),
 		cmocka_unit_test(reports_an_unknown_status),
 		cmocka_unit_test(explains_by_kind_of_request),
-		cmocka_unit_test(names_every_class),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,8 @@ static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_u
 static void wait_in_vain(struct pier_channel *channel, int timeout_ms)
 {
 	fake.polls = fake.notifies = 0;
-	expect_result(pier_channel_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
+	expect_result(pier_wait_for_room(channel, DEPTH, pier_deadline(timeout_ms)),
+		      -ETIMEDOUT);
 }
 
 static void polls_as_configured(void **state)
@@ -204,7 +205,7 @@ static void shared_pool_waits_as_its_channel(void **state)
 	pier_recv_pool_attr_init(&pool_attr);
 	pool_attr.count = 2;
 	pool_attr.length = 64;
-	expect_ok(pier_recv_pool_create_shared(&fake.pd, &pool_attr, &pool));
+	expect_ok(pier_recv_pool_create(&fake.pd, &pool_attr, &pool));
 	pier_channel_attr_init(&attr);
 	attr.max_send_wr = 2;
 	attr.max_send_sge = 1;

@@ -41,7 +41,7 @@ struct pier_recv_pool *test_make_pool(struct pier_pd *pd)
 {
 	struct pier_recv_pool *pool = NULL;
 
-	expect_ok(pier_recv_pool_create_shared(pd, NULL, &pool));
+	expect_ok(pier_recv_pool_create(pd, NULL, &pool));
 	return pool;
 }
 

@@ -255,7 +255,7 @@ static int add_more(struct fixture *fixture)
 	if (!error)
 		error = pier_cq_create(fixture->pd, NULL, &fixture->cq);
 	if (!error)
-		error = pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool);
+		error = pier_recv_pool_create(fixture->pd, NULL, &fixture->pool);
 	if (!error)
 		error = pier_ring_create(fixture->pd, NULL, &fixture->ring);
 	return error ? error : register_by_queue(fixture);
@@ -411,8 +411,7 @@ CALL(create_srq, pier_srq_create(fixture->pd, NULL, &fixture->srq))
 CALL(destroy_srq, pier_srq_destroy(fixture->srq))
 CALL(post_srq_recv, pier_srq_post_recv(fixture->srq, &target, 0, NULL))
 CALL(wait_message, pier_message_wait(fixture->b, TIME_MS, &message))
-CALL(create_recv_pool, pier_recv_pool_create(fixture->b, NULL, &fixture->pool))
-CALL(create_shared_pool, pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool))
+CALL(create_recv_pool, pier_recv_pool_create(fixture->pd, NULL, &fixture->pool))
 CALL(destroy_recv_pool, pier_recv_pool_destroy(fixture->pool))
 CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
 CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
@@ -522,8 +521,7 @@ static const struct call calls[] = {
 	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
 	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),
 	ENTRY(wait_message, "channel of queue pair"),
-	ENTRY(create_recv_pool, "channel of queue pair"),
-	ENTRY(create_shared_pool, "protection domain on soft0"),
+	ENTRY(create_recv_pool, "protection domain on soft0"),
 	ENTRY(destroy_recv_pool, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(wait_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(release_message, "receive pool of 16 times 4096 bytes on soft0"),
@@ -566,7 +564,6 @@ static int make_all_calls(struct fixture *fixture)
 	failures += pier_mr_length(fixture->mr) != LENGTH;
 	failures += strcmp(pier_device_name(fixture->device), "soft0") != 0;
 	failures += pier_channel_outstanding(fixture->b) != 1;
-	failures += pier_srq_outstanding(fixture->srq) != 0;
 	failures += pier_cq_next_ms(fixture->cq) != -1;
 	pier_ring_query(fixture->ring, &ring, sizeof(ring));
 	failures += ring.free != 4 || pier_ring_uses(fixture->ring, fixture->a) != 0;

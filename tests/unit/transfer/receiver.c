@@ -1333,7 +1333,8 @@ static void refuses_channels_with_shared_receives(void **state)
 	(void)state;
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
-	expect_ok(pier_recv_pool_create(fixture.there.channels[0], NULL, &pool));
+	expect_ok(test_recv_pool_create(fixture.there.channels[0]->pd,
+					fixture.there.channels[0], NULL, &pool));
 	expect_result(pier_receiver_create(&attr, &receiver), -EINVAL);
 	test_assert_sentence("a receive pool");
 	expect_ok(pier_recv_pool_destroy(pool));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receive pools. The NIC completes what the test says. */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -70,11 +71,12 @@ static struct fixture open_with(bool shared, const struct pier_recv_pool_attr *a
 	fake_reset();
 	fixture.before = test_take_census();
 	if (shared) {
-		expect_ok(pier_recv_pool_create_shared(&fake.pd, attr, &fixture.pool));
+		expect_ok(pier_recv_pool_create(&fake.pd, attr, &fixture.pool));
 		fixture.channel = make_channel(fixture.pool, depth);
 	} else {
 		fixture.channel = make_channel(NULL, depth);
-		expect_ok(pier_recv_pool_create(fixture.channel, attr, &fixture.pool));
+		expect_ok(test_recv_pool_create(&fake.pd, fixture.channel, attr,
+						&fixture.pool));
 	}
 	return fixture;
 }
@@ -555,7 +557,7 @@ static void undoes_a_failed_creation(void **state)
 	for (call = 1;; call++) {
 		fake.calls = 0;
 		fake.fail_call = call;
-		if (pier_recv_pool_create_shared(&fake.pd, &attr, &pool) == 0)
+		if (pier_recv_pool_create(&fake.pd, &attr, &pool) == 0)
 			break;
 		fake.fail_call = 0;
 		fake.shared = 0;
@@ -581,13 +583,13 @@ static void undoes_a_failed_creation(void **state)
 	before = test_take_census();
 	fake.calls = 0;
 	fake.fail_call = 2 + 3;
-	expect_result(pier_recv_pool_create(channel, &attr, &pool), -ENOSPC);
+	expect_result(test_recv_pool_create(&fake.pd, channel, &attr, &pool), -ENOSPC);
 	fake.fail_call = 0;
 	test_assert_census(&before);
 	assert_int_equal(fake.mrs, 0);
 	/* The device took some of them. */
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_recv_pool_create(channel, &attr, &pool), -EPIPE);
+	expect_result(test_recv_pool_create(&fake.pd, channel, &attr, &pool), -EPIPE);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -608,18 +610,21 @@ static void uses_the_region_of_the_caller(void **state)
 	fixture.channel = make_channel(NULL, COUNT);
 	attr.mr = mr;
 	attr.offset = 101;
-	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
-		      -ERANGE);
+	expect_result(
+		test_recv_pool_create(&fake.pd, fixture.channel, &attr, &fixture.pool),
+		-ERANGE);
 	attr.offset = UINT64_MAX;
-	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
-		      -ERANGE);
+	expect_result(
+		test_recv_pool_create(&fake.pd, fixture.channel, &attr, &fixture.pool),
+		-ERANGE);
 	attr.offset = 100;
 	attr.mr = read_only;
-	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
-		      -EACCES);
+	expect_result(
+		test_recv_pool_create(&fake.pd, fixture.channel, &attr, &fixture.pool),
+		-EACCES);
 	attr.mr = mr;
 	attr.count = 1;
-	expect_ok(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool));
+	expect_ok(test_recv_pool_create(&fake.pd, fixture.channel, &attr, &fixture.pool));
 	arrive(&fixture, 4);
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 1);
 	assert_null(message.pointer);
@@ -641,7 +646,8 @@ static void uses_the_region_of_the_caller(void **state)
 	do {                                                                          \
 		attr = usual();                                                       \
 		attr.field = (value);                                                 \
-		expect_result(pier_recv_pool_create(channel, &attr, &pool), (error)); \
+		expect_result(test_recv_pool_create(&fake.pd, channel, &attr, &pool), \
+			      (error));                                               \
 		assert_null(pool);                                                    \
 	} while (0)
 
@@ -664,8 +670,8 @@ static void refuses_invalid_attributes(void **state)
 	REFUSED(spec, "nothing", -ENOENT);
 	REFUSED(size, sizeof(attr) - 1, -EINVAL);
 	attr = usual();
-	expect_ok(pier_recv_pool_create(channel, NULL, &pool));
-	expect_result(pier_recv_pool_create(channel, &attr, &other), -EBUSY);
+	expect_ok(test_recv_pool_create(&fake.pd, channel, NULL, &pool));
+	expect_result(test_recv_pool_create(&fake.pd, channel, &attr, &other), -EBUSY);
 	expect_result(pier_recv_pool_wait(pool, -2, &message), -EINVAL);
 	expect_result(pier_recv_pool_wait(pool, 0, &message), 0);
 	message.slot = 16;
@@ -675,11 +681,11 @@ static void refuses_invalid_attributes(void **state)
 	expect_ok(pier_channel_destroy(channel));
 
 	fake.device.limits.max_srq = 0;
-	expect_result(pier_recv_pool_create_shared(&fake.pd, &attr, &pool), -EOPNOTSUPP);
+	expect_result(pier_recv_pool_create(&fake.pd, &attr, &pool), -EOPNOTSUPP);
 	fake.device.limits.max_srq = 1;
-	expect_ok(pier_recv_pool_create_shared(&fake.pd, &attr, &pool));
+	expect_ok(pier_recv_pool_create(&fake.pd, &attr, &pool));
 	shared = make_channel(pool, 1);
-	expect_result(pier_recv_pool_create(shared, &attr, &other), -EINVAL);
+	expect_result(test_recv_pool_create(&fake.pd, shared, &attr, &other), -EINVAL);
 	expect_result(pier_srq_post_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
 		      -EBUSY);
 	expect_result(pier_srq_destroy(pier_recv_pool_srq(pool)), -EBUSY);

@@ -16,6 +16,8 @@
 
 #include <pier/pier.h>
 
+#include "channel/recv/srq.h"
+
 enum {
 	PAIRS = 3,
 	SLOTS = 16,
@@ -269,7 +271,7 @@ static void threads_share_a_receive_queue(void **state)
 	join(threads, 2 * PAIRS);
 	atomic_store(&world.done, true);
 	join(others, 2);
-	assert_int_equal(pier_srq_outstanding(world.srq), SLOTS);
+	assert_int_equal(world.srq->used, SLOTS);
 	destroy_pairs(&world);
 	expect_ok(pier_srq_destroy(world.srq));
 	close_world(&world);
@@ -334,7 +336,7 @@ static void threads_share_a_pool_under_a_mutex(void **state)
 	open_world(&world);
 	attr.count = SLOTS;
 	attr.length = LENGTH;
-	expect_ok(pier_recv_pool_create_shared(world.pds[1], &attr, &taker.pool));
+	expect_ok(pier_recv_pool_create(world.pds[1], &attr, &taker.pool));
 	make_pairs(&world, pier_recv_pool_srq(taker.pool));
 	for (int i = 0; i < PAIRS; i++) {
 		senders[i] = (struct task){ .world = &world, .number = i };
@@ -372,7 +374,8 @@ static void *make_first_pair(void *argument)
 	attr.count = 5;
 	attr.length = LENGTH;
 	CHECK(world, make_pair(world, NULL, &world->from[0], &world->to[0]) == 0);
-	CHECK(world, pier_recv_pool_create(world->to[0], &attr, &task->pool) == 0);
+	CHECK(world, test_recv_pool_create(world->pds[1], world->to[0], &attr,
+					   &task->pool) == 0);
 	return NULL;
 }
 
