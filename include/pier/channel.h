@@ -389,8 +389,8 @@ struct pier_result {
 	 * flushed behind another error; -EHOSTUNREACH the peer did not answer; -EAGAIN
 	 * the peer had posted no receive; -EACCES the peer refused the access;
 	 * -EREMOTEIO the peer failed; -EMSGSIZE the message did not fit; -EFAULT local
-	 * memory was refused; -EIO any other error. Never -ETIMEDOUT: only a call
-	 * returns it, at its own deadline.
+	 * memory was refused; -EIO any other error. Never -ETIMEDOUT, which only a call
+	 * returns at its own deadline (pier_group_exchange() for each late request).
 	 */
 	int error;
 	uint32_t status;	   /**< enum ibv_wc_status */

@@ -197,8 +197,10 @@ int pier_group_exchange(struct pier_group *group,
 }
 
 /*
- * One channel after another, because only the last completion ends the wait. Returns 0
- * when all have completed, or -ETIMEDOUT with a sentence.
+ * One channel after another, because only the last completion ends the wait.
+ *
+ * Returns 0 when all have completed; -ETIMEDOUT, without a sentence if timeout_ms is 0;
+ * or another error of waiting.
  */
 static int wait_for_works(struct pier_group *group, const struct pier_group_work *works,
 			  uint32_t count, int timeout_ms)
@@ -208,15 +210,20 @@ static int wait_for_works(struct pier_group *group, const struct pier_group_work
 	char ranks[128];
 	int error = 0;
 
-	for (uint32_t i = 0; i < count && (!error || error == -ETIMEDOUT); i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		struct pier_group_member *member = &group->members[works[i].rank];
 
 		error = pier_wait_for_work(member->channel, works[i].work, deadline);
+		/* A caller that only asks needs no list of ranks. */
+		if (error && (error != -ETIMEDOUT || timeout_ms == 0))
+			break;
 		member->marked |= error != 0;
 		late += error != 0;
 	}
+	if (late == 0)
+		return error;
 	rank_count = pier_group_print_marked(group, ranks, sizeof(ranks));
-	if (late == 0 || (error && error != -ETIMEDOUT))
+	if (error && error != -ETIMEDOUT)
 		return error;
 	return pier_fail(ETIMEDOUT,
 			 "%u of %u requests of a group did not complete within %d ms, of "
