@@ -123,62 +123,33 @@ bool pier_py_channel_accepts(struct pier_py_channel *channel, PyObject *regions)
 	return true;
 }
 
-static int destroy_channel(struct pier_py_channel *self)
+static int destroy_channel(void *channel)
 {
-	PyThreadState *state = PyEval_SaveThread();
-	int error = pier_channel_destroy(self->channel);
-
-	PyEval_RestoreThread(state);
-	return error;
+	return pier_channel_destroy(channel);
 }
 
 /* Errors, such as those of a child of fork(2), have nowhere to go. */
 static void delete_channel(struct pier_py_channel *self)
 {
-	if (self->channel && is_owner(self))
-		destroy_channel(self);
-	if (is_owner(self))
+	if (is_owner(self)) {
+		if (!self->own_queue.lock.closed) {
+			Py_BEGIN_ALLOW_THREADS
+			pier_channel_destroy(self->channel);
+			Py_END_ALLOW_THREADS
+		}
 		pier_py_queue_destroy(&self->own_queue);
+	}
 	Py_XDECREF(self->parent);
 	pier_py_delete(self);
 }
 
-/* With the lock. */
-static PyObject *close_locked(struct pier_py_channel *self)
-{
-	int error;
-
-	if (self->queue->lock.closed)
-		Py_RETURN_NONE;
-	if (!is_owner(self))
-		return pier_py_refuse(EBUSY,
-				      "the channel belongs to a group: close that");
-	if (self->queue->users)
-		return pier_py_refuse(EBUSY,
-				      "the channel is in use by %u transfers or rings: "
-				      "close them first",
-				      self->queue->users);
-	error = destroy_channel(self);
-	if (error)
-		return pier_py_fail(error);
-	self->channel = NULL;
-	self->queue->lock.closed = true;
-	Py_RETURN_NONE;
-}
-
 static PyObject *close_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(unused))
 {
-	PyObject *result;
-
-	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
-		return NULL;
-	result = close_locked(self);
-	pier_py_channel_release(self);
-	if (result && is_owner(self)) {
-		pier_py_queue_forget(self->queue);
-		pier_py_queue_wake(self->queue, NULL);
-	}
-	return result;
+	if (!is_owner(self) && !self->queue->lock.closed)
+		return pier_py_refuse(EBUSY,
+				      "the channel belongs to a group: close that");
+	return pier_py_queue_close(self->queue, "the channel is", destroy_channel,
+				   self->channel);
 }
 
 static PyObject *connect_to(struct pier_py_channel *self,

@@ -93,57 +93,29 @@ free_others:
 	return (PyObject *)self;
 }
 
-static int destroy_group(struct group *self)
+static int destroy_group(void *group)
 {
-	PyThreadState *state = PyEval_SaveThread();
-	int error = pier_group_destroy(self->group);
-
-	PyEval_RestoreThread(state);
-	return error;
+	return pier_group_destroy(group);
 }
 
 /* Errors, such as those of a child of fork(2), have nowhere to go. */
 static void delete_group(struct group *self)
 {
-	if (self->group)
-		destroy_group(self);
+	if (!self->queue.lock.closed) {
+		Py_BEGIN_ALLOW_THREADS
+		pier_group_destroy(self->group);
+		Py_END_ALLOW_THREADS
+	}
 	if (self->queue.name)
 		pier_py_queue_destroy(&self->queue);
 	Py_XDECREF(self->pd);
 	pier_py_delete(self);
 }
 
-/* With the lock. */
-static PyObject *close_locked(struct group *self)
-{
-	int error;
-
-	if (self->queue.users)
-		return pier_py_refuse(EBUSY,
-				      "the channels of the group are in use by %u "
-				      "transfers or rings: close them first",
-				      self->queue.users);
-	error = destroy_group(self);
-	if (error)
-		return pier_py_fail(error);
-	self->group = NULL;
-	self->queue.lock.closed = true;
-	Py_RETURN_NONE;
-}
-
 static PyObject *close_group(struct group *self, PyObject *Py_UNUSED(unused))
 {
-	PyObject *result;
-
-	if (!pier_py_lock_take_any(&self->queue.lock, NAME, -1))
-		return NULL;
-	result = self->queue.lock.closed ? Py_NewRef(Py_None) : close_locked(self);
-	pier_py_queue_release(&self->queue);
-	if (result) {
-		pier_py_queue_forget(&self->queue);
-		pier_py_queue_wake(&self->queue, NULL);
-	}
-	return result;
+	return pier_py_queue_close(&self->queue, "the channels of the group are",
+				   destroy_group, self->group);
 }
 
 static PyObject *endpoints(struct group *self, PyObject *Py_UNUSED(unused))

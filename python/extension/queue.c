@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -24,13 +25,6 @@ int pier_py_queue_init(struct pier_py_queue *queue, const char *name)
 	pthread_cond_init(&queue->woken, &attr);
 	pthread_condattr_destroy(&attr);
 	return pier_py_lock_init(&queue->lock);
-}
-
-void pier_py_queue_destroy(struct pier_py_queue *queue)
-{
-	pier_py_queue_forget(queue);
-	Py_CLEAR(queue->watchers);
-	pier_py_lock_destroy(&queue->lock);
 }
 
 static void bump_turn(struct pier_py_queue *queue)
@@ -361,9 +355,41 @@ void pier_py_queue_reap(struct pier_py_queue *queue)
 	free_dropped(done);
 }
 
-void pier_py_queue_forget(struct pier_py_queue *queue)
+void pier_py_queue_destroy(struct pier_py_queue *queue)
 {
 	free_dropped(take_dropped(queue));
+	Py_CLEAR(queue->watchers);
+	pier_py_lock_destroy(&queue->lock);
+}
+
+PyObject *pier_py_queue_close(struct pier_py_queue *queue, const char *subject,
+			      int (*destroy)(void *), void *owner)
+{
+	PyObject *result = NULL;
+	int error;
+
+	if (!pier_py_lock_take_any(&queue->lock, queue->name, -1))
+		return NULL;
+	if (queue->lock.closed) {
+		result = Py_NewRef(Py_None);
+	} else if (queue->users) {
+		pier_py_refuse(EBUSY,
+			       "%s in use by %u transfers or rings: close them first",
+			       subject, queue->users);
+	} else {
+		Py_BEGIN_ALLOW_THREADS
+		error = destroy(owner);
+		Py_END_ALLOW_THREADS
+		queue->lock.closed = !error;
+		result = pier_py_result(error);
+	}
+	pier_py_queue_release(queue);
+	if (result) {
+		/* Nothing is in flight any more. */
+		free_dropped(take_dropped(queue));
+		pier_py_queue_wake(queue, NULL);
+	}
+	return result;
 }
 
 static int compare_queues(const void *left, const void *right)

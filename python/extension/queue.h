@@ -80,8 +80,17 @@ void pier_py_queue_drop(struct pier_py_queue *queue, struct pier_channel *channe
 /** Release the regions of dropped requests that have completed. With the lock. */
 void pier_py_queue_reap(struct pier_py_queue *queue);
 
-/** Release the regions of all dropped requests: nothing is in flight any more. */
-void pier_py_queue_forget(struct pier_py_queue *queue);
+/**
+ * Close the owner of a queue: a channel, or a group with all of its channels.
+ *
+ * subject  of the sentence: "the channel is"
+ * destroy  a function of the library; on an error it has destroyed nothing
+ *
+ * Returns None if it is closed now, or was before; NULL: raised (pier.Busy if transfers
+ * or rings use a channel).
+ */
+PyObject *pier_py_queue_close(struct pier_py_queue *queue, const char *subject,
+			      int (*destroy)(void *), void *owner);
 
 /* The locks of several queues, for what uses several channels. */
 
