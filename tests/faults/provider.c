@@ -7,7 +7,7 @@
 
 #include "../conformance/world.h"
 #include "../support/manual_clock.h"
-#include "provider/fault/event.h"
+#include "provider/fault/cq.h"
 #include "provider/fault/fault.h"
 #include "core/deadline.h"
 

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "cq.h"
-#include "event.h"
 #include "persona.h"
 #include "post.h"
 #include "qp.h"
@@ -242,21 +241,13 @@ static void adopt_context(struct fault_context *context, struct ibv_context *und
 	context->ibv.ops.req_notify_cq = pier_fault_req_notify_cq;
 }
 
-static struct ibv_context *open_beneath(struct fault_context *context,
-					struct ibv_device *device)
-{
-	if (pier_fault_fails(&context->plan, FAULT_OPEN_DEVICE))
-		return NULL;
-	return context->beneath->open_device(device);
-}
-
 int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *device,
 		    const char *plan, size_t length,
 		    const struct pier_provider **ret_provider,
 		    struct ibv_context **ret_context)
 {
 	struct fault_context *context = calloc(1, sizeof(*context));
-	struct ibv_context *under;
+	struct ibv_context *under = NULL;
 	int error;
 
 	if (!context)
@@ -272,7 +263,8 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 	pthread_mutex_init(&context->ibv.mutex, NULL);
 	pier_list_init(&context->qps);
 	pier_list_init(&context->mrs);
-	under = open_beneath(context, device);
+	if (!pier_fault_fails(&context->plan, FAULT_OPEN_DEVICE))
+		under = beneath->open_device(device);
 	if (!under) {
 		error = errno ? -errno : -EIO;
 		free_context(context);

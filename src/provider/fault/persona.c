@@ -5,7 +5,6 @@
 
 #include "core/log.h"
 #include "persona.h"
-#include "sizes.h"
 
 /* For the tester: drivers return an errno without a sentence. */
 static int refuse_call(const struct pier_persona *persona, int error, const char *what)
@@ -183,6 +182,84 @@ int pier_persona_check_transition(const struct pier_persona *persona,
 }
 
 /*
+ * Whether a driver creates queues of these sizes, for drivers that count in units of
+ * their own and not in requests: see struct pier_persona.
+ */
+
+/* The next power of 2. */
+static uint64_t round_up(uint64_t number)
+{
+	uint64_t power = 1;
+
+	while (power < number)
+		power *= 2;
+	return power;
+}
+
+static uint64_t align_up(uint64_t number, uint64_t unit)
+{
+	return (number + unit - 1) / unit * unit;
+}
+
+/*
+ * mlx5_calc_send_wqe() and mlx5_calc_sq_size() in providers/mlx5/verbs.c: a request of an
+ * RC queue pair takes 192 bytes (_sq_overhead(): control 16, UMR control 48, memory key
+ * 64, at least 64 of translations) and 16 for each element, or its inline data, in units
+ * of 64 bytes. The queue, rounded up to a power of 2, has at most as many units as
+ * query_device() reports requests. mlx5_calc_rq_size(): a receive has at most 512 bytes.
+ */
+static bool persona_fits_mlx5(const struct ibv_qp_cap *cap)
+{
+	enum {
+		OVERHEAD = 192,
+		ELEMENT = 16,
+		INLINE_HEADER = 4,
+		UNIT = 64,
+		UNITS = 32768,
+		LONGEST_SEND = 1024, /* max_wqe_sz_sq of ConnectX */
+		LONGEST_RECEIVE = 512,
+	};
+	uint64_t gathered = OVERHEAD + (uint64_t)cap->max_send_sge * ELEMENT;
+	uint64_t inlined = OVERHEAD +
+			   align_up(INLINE_HEADER + (uint64_t)cap->max_inline_data, 16);
+	uint64_t size = cap->max_inline_data && inlined > gathered ? inlined : gathered;
+
+	if (size > LONGEST_SEND || cap->max_recv_wr > UNITS ||
+	    (uint64_t)cap->max_recv_sge * ELEMENT > LONGEST_RECEIVE)
+		return false;
+	return round_up(cap->max_send_wr * align_up(size, UNIT)) / UNIT <= UNITS;
+}
+
+/*
+ * irdma_ucreate_qp(), irdma_get_wqe_shift(), irdma_get_sqdepth() in providers/irdma: a
+ * request takes 1, 2, 4 or 8 quanta of 32 bytes. One element is for immediate data.
+ */
+static bool persona_fits_irdma(const struct ibv_qp_cap *cap)
+{
+	enum {
+		ELEMENTS = 13, /* IRDMA_MAX_WQ_FRAGMENT_COUNT */
+		INLINE = 101,  /* IRDMA_MAX_INLINE_DATA_SIZE */
+		QUANTA = 32768,
+		RESERVED_SENDS = 258, /* IRDMA_SQ_RSVD */
+		RESERVED_RECEIVES = 1,
+	};
+	uint64_t sge = cap->max_send_sge + UINT64_C(1), data = cap->max_inline_data;
+	uint64_t send = sge < 2 && data <= 8	? 1
+			: sge < 4 && data <= 39 ? 2
+			: sge < 8		? 4
+						: 8;
+	uint64_t receive = cap->max_recv_sge < 2   ? 1
+			   : cap->max_recv_sge < 4 ? 2
+			   : cap->max_recv_sge < 8 ? 4
+						   : 8;
+
+	return cap->max_send_sge <= ELEMENTS && cap->max_recv_sge <= ELEMENTS &&
+	       data <= INLINE &&
+	       round_up(cap->max_send_wr * send + RESERVED_SENDS) <= QUANTA &&
+	       round_up(cap->max_recv_wr * receive + RESERVED_RECEIVES) <= QUANTA;
+}
+
+/*
  * The personas. Sources: rdma-core is version 65 (providers/NAME/), the kernel is 6.12
  * (drivers/infiniband/hw/NAME/, sw/NAME/) and for ionic 6.18, unless a line says
  * otherwise. "devinfo" is the output of ibv_devinfo(1) -v in a public thread.
@@ -228,7 +305,7 @@ static const struct pier_persona personas[] = {
 			.gid_tbl_len = 256,
 			.max_msg_sz = 0x40000000,
 		},
-		.fits = pier_persona_fits_mlx5,
+		.fits = persona_fits_mlx5,
 		/* copy_to_scat() in qp.c, with completions of 64 bytes. */
 		.max_scatter = 32,
 		.dmabuf = true,
@@ -297,7 +374,7 @@ static const struct pier_persona personas[] = {
 			.gid_tbl_len = 32,
 			.max_msg_sz = 2147483647,
 		},
-		.fits = pier_persona_fits_irdma,
+		.fits = persona_fits_irdma,
 		.dmabuf = true,
 		.windows = true,
 		.reset_is_final = true,
