@@ -376,28 +376,27 @@ static int add_registered(struct pier_backend *backend)
 	return 0;
 }
 
-int pier_backend_register(const struct pier_backend *table)
+int pier_backend_register(const struct pier_backend *backend)
 {
+	PIER_REFUSE_NULL(backend);
 	const struct pier_backend_entry *entries;
-	struct pier_backend *backend;
+	struct pier_backend *own;
 	int error;
 
-	if (!table)
-		return pier_fail(EINVAL, "registering a backend: its table is NULL");
 	pier_backend_entries(&entries);
-	backend = calloc(1, sizeof(*backend));
-	if (!backend)
+	own = calloc(1, sizeof(*own));
+	if (!own)
 		return pier_fail(ENOMEM,
 				 "registering a backend: no memory for its table");
-	error = read_table(table, backend);
+	error = read_table(backend, own);
 	if (error == 0) {
 		pier_fork_lock(&registry.lock);
-		error = add_registered(backend);
+		error = add_registered(own);
 		pier_fork_unlock(&registry.lock);
 	}
 	if (error == 0)
 		return 0;
-	free(backend);
+	free(own);
 	return pier_fail_because(-error, "registering a backend");
 }
 

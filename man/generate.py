@@ -39,7 +39,8 @@ class Block:
 
     def __init__(self, comment, code):
         self.text = strip_comment(comment)
-        if code.startswith("static inline "):
+        self.inline = code.startswith("static inline ")
+        if self.inline:
             code = "\n".join("PIER_API %s;" % function for function in INLINE.findall(code))
         self.code = code
         self.functions = FUNCTION.findall(code)
@@ -219,4 +220,5 @@ def main():
             write(options.output, options.date, name, lines, links)
 
 
-main()
+if __name__ == "__main__":
+    main()

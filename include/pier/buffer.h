@@ -181,9 +181,9 @@ PIER_API int pier_buffer_alloc(const char *spec, size_t length,
  *               backends memfd, udmabuf or dma_heap stays valid by itself: its memory
  *               is freed when both buffers have been freed.
  *
- * Errors: -EINVAL addr is NULL, length is 0, or the range exceeds the address space;
- * -ERANGE the range starts inside an allocation of a backend and ends outside it;
- * -ENOMEM; others of a backend that was asked.
+ * Errors: -EINVAL length is 0, or the range exceeds the address space; -ERANGE the range
+ * starts inside an allocation of a backend and ends outside it; -ENOMEM; others of a
+ * backend that was asked.
  */
 PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer);
 

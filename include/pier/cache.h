@@ -162,7 +162,7 @@ PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
  * While the region of a buffer is in use, pier_buffer_free() fails with -EBUSY. A region
  * that is only kept does not prevent it.
  *
- * Errors: -EINVAL also if `range` is NULL; those of pier_buffer_wrap() and
+ * Errors: those of pier_buffer_wrap() and
  * pier_mr_reg_attr(). If a registration fails with -ENOMEM, the cache deregisters its
  * idle regions and tries once more.
  */
@@ -189,7 +189,7 @@ PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
  *
  * range  as for pier_mr_cache_get(); of any length
  *
- * Errors: -EINVAL the range is NULL, or exceeds the address space; -ERANGE it is not
+ * Errors: -EINVAL the range exceeds the address space; -ERANGE it is not
  * inside the buffer; -EBADF the fd is not open; those of pier_mr_dereg().
  */
 PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache,

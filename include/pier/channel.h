@@ -473,6 +473,8 @@ PIER_API int pier_channel_post_read(struct pier_channel *channel,
 /**
  * Check whether a request has completed, without waiting.
  *
+ * ret_result  may be NULL
+ *
  * Returns 1 and writes the result if the request has completed; the handle is then used
  * up. Returns 0 and writes nothing while the request is outstanding. A failed request
  * has completed: 1 is returned, the result has the error, and pier_error_message()

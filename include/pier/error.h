@@ -14,10 +14,12 @@ PIER_BEGIN_DECLS
  * values of that call. If the device, the memory or the build does not support a
  * request, the value is always -EOPNOTSUPP.
  *
- * A required argument that is NULL is refused with -EINVAL, and the sentence names it.
- * An array may be NULL if it has no elements. These are not checked: the object that a
- * function is called on, parameters named `ret_...`, the arguments of functions that
- * cannot fail, and those of the plain case in <pier/inline.h>.
+ * A pointer may be NULL only where its function says so, and an array also if it has no
+ * elements. Any other NULL is refused with -EINVAL and a sentence that names the
+ * parameter. A function that returns no error then returns 0 or NULL and has no effect.
+ * Three kinds of pointers are not checked: those of pier_mr_gather_unchecked() and
+ * pier_mr_scatter_unchecked(), of the plain case in <pier/inline.h>, and of functions
+ * that a header defines itself, such as the `_init` functions.
  */
 
 /**

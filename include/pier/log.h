@@ -26,7 +26,10 @@ typedef void (*pier_log_callback)(enum pier_log_level level, const char *message
 				  void *argument);
 
 /**
- * Send messages up to `level` to `callback`. NULL disables messages.
+ * Send messages up to `level` to `callback`.
+ *
+ * callback  NULL: there are no messages
+ * argument  any pointer: the last argument of the callback
  *
  * Until the first call, the environment variable PIER_LOG sets the level. With error,
  * warning, info or debug, messages go to standard error, and bytes that belong to no

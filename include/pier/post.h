@@ -179,6 +179,9 @@ struct pier_read_pair {
  * Post many plain writes, or reads, of one element each. Like pier_channel_post_batch(),
  * but cheaper, for the most common kind of batch.
  *
+ * pairs, count  borrowed for the call; 1 to max_send_wr
+ * ret_work      as for pier_channel_post_batch()
+ *
  * Errors: those of pier_channel_post_batch().
  */
 PIER_API int pier_channel_post_writes(struct pier_channel *channel,

@@ -151,7 +151,7 @@ PIER_API void pier_remote_to_text(const struct pier_remote *remote,
  * Read the text form of a remote region. The input may be hostile. Surrounding blanks
  * are skipped, and digits may be of either case.
  *
- * Errors: -EBADMSG text is NULL or not a text form; others as for pier_remote_unpack().
+ * Errors: -EBADMSG text is not a text form; others as for pier_remote_unpack().
  */
 PIER_API int pier_remote_from_text(const char *text, struct pier_remote *ret_remote);
 

@@ -80,6 +80,8 @@ PIER_API int pier_device_location(const struct pier_device *device,
 /**
  * Return the distance between two locations. Cannot fail: a PIER_TOPO_FILE with an error
  * is ignored, with a warning.
+ *
+ * a, b  may be NULL: PIER_DISTANCE_UNKNOWN
  */
 PIER_API enum pier_distance pier_location_distance(const struct pier_location *a,
 						   const struct pier_location *b);

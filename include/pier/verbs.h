@@ -59,8 +59,8 @@ PIER_API struct ibv_cq *pier_channel_verbs_cq(const struct pier_channel *channel
  *
  * A queue pair cannot be imported; docs/design/device.md gives the reason.
  *
- * Errors: -EINVAL verbs is NULL; -ECHILD the context belongs to the parent process;
- * -ENOMEM; those of ibv_query_device(3) and ibv_alloc_pd(3).
+ * Errors: -ECHILD the context belongs to the parent process; -ENOMEM; those of
+ * ibv_query_device(3) and ibv_alloc_pd(3).
  */
 PIER_API int pier_pd_import(struct ibv_pd *verbs, struct pier_pd **ret_pd);
 

@@ -94,6 +94,7 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 
 int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_buffer)
 {
+	PIER_REFUSE_NULL(spec, ret_buffer);
 	PIER_ENTRY();
 	const struct pier_backend *backend;
 	struct pier_buffer *buffer;
@@ -231,14 +232,13 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 
 int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 {
+	PIER_REFUSE_NULL(addr, ret_buffer);
 	PIER_ENTRY();
 	uint64_t address = (uint64_t)(uintptr_t)addr, end;
 	const struct pier_backend *backend = NULL;
 	struct pier_memory memory;
 	int result;
 
-	if (!addr)
-		return pier_fail(EINVAL, "wrapping a pointer: it is NULL");
 	if (length == 0 || !pier_add_u64(address, length, &end))
 		return pier_fail(EINVAL, "wrapping %zu bytes at %p: the length is %s",
 				 length, addr,
@@ -270,6 +270,7 @@ static int wrap_range(int fd, uint64_t offset, size_t length,
 int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 			    struct pier_buffer **ret_buffer)
 {
+	PIER_REFUSE_NULL(ret_buffer);
 	PIER_ENTRY();
 
 	struct pier_buffer *buffer = NULL;
@@ -353,17 +354,21 @@ void pier_buffer_unhold(struct pier_buffer *buffer)
 
 uint64_t pier_buffer_address(const struct pier_buffer *buffer)
 {
+	PIER_REFUSE_NULL_AS(0, buffer);
 	return buffer->address;
 }
 
 size_t pier_buffer_length(const struct pier_buffer *buffer)
 {
+	PIER_REFUSE_NULL_AS(0, buffer);
 	return buffer->length;
 }
 
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step)
 {
+	if (!buffer)
+		return pier_fail(EINVAL, "%s: buffer is NULL", step);
 	if (pier_range_fits(offset, length, buffer->length))
 		return 0;
 	return pier_fail(ERANGE, "%s: %zu bytes at offset %zu leave the buffer of %zu",
@@ -600,6 +605,7 @@ int pier_export_range(const struct pier_buffer *buffer, size_t offset, size_t le
 int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		       enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
+	PIER_REFUSE_NULL(buffer, ret_dmabuf);
 	PIER_ENTRY();
 	const struct pier_export_use use = {
 		.mapping = mapping,
@@ -641,6 +647,7 @@ int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 
 void pier_dmabuf_close(struct pier_dmabuf *dmabuf)
 {
+	PIER_REFUSE_NULL_AS(, dmabuf);
 	struct dmabuf_owner *owner;
 
 	if (!dmabuf || dmabuf->fd < 0)

@@ -25,6 +25,7 @@ static uint64_t memory_offset(const struct pier_buffer *buffer, size_t offset)
 
 int pier_buffer_map(struct pier_buffer *buffer, void **ret_pointer)
 {
+	PIER_REFUSE_NULL(buffer, ret_pointer);
 	if (!buffer->memory.cpu)
 		return pier_fail(EOPNOTSUPP,
 				 "mapping a buffer of %s: the CPU cannot reach this "
@@ -129,10 +130,10 @@ static int copy_out(struct pier_buffer *buffer, uint64_t offset, void *destinati
 int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *source,
 			size_t length)
 {
+	PIER_REFUSE_NULL(buffer);
+	PIER_REFUSE_NULL_ARRAY(source, length);
 	int result = pier_check_buffer_range(buffer, offset, length, "copying in");
 
-	if (result == 0 && length > 0)
-		result = pier_check_given(source, "source");
 	if (result != 0 || length == 0)
 		return result;
 	pier_clear_error();
@@ -147,10 +148,10 @@ int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *s
 int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *destination,
 			  size_t length)
 {
+	PIER_REFUSE_NULL(buffer);
+	PIER_REFUSE_NULL_ARRAY(destination, length);
 	int result = pier_check_buffer_range(buffer, offset, length, "copying out");
 
-	if (result == 0 && length > 0)
-		result = pier_check_given(destination, "destination");
 	if (result != 0 || length == 0)
 		return result;
 	pier_clear_error();
@@ -195,10 +196,9 @@ static int copy_buffers(struct pier_buffer *to, uint64_t to_offset,
 int pier_buffer_copy(struct pier_buffer *to, size_t to_offset, struct pier_buffer *from,
 		     size_t from_offset, size_t length)
 {
+	PIER_REFUSE_NULL(to, from);
 	int result = pier_check_buffer_range(to, to_offset, length, "copying to");
 
-	if (result == 0)
-		result = pier_check_given(from, "from");
 	if (result == 0)
 		result = pier_check_buffer_range(from, from_offset, length,
 						 "copying from");
@@ -321,6 +321,8 @@ int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
 			      const void *source, size_t length, void *stream,
 			      struct pier_copy **ret_copy)
 {
+	PIER_REFUSE_NULL(buffer, ret_copy);
+	PIER_REFUSE_NULL_ARRAY(source, length);
 	PIER_ENTRY();
 	struct pier_backend_copy wanted = {
 		.length = length,
@@ -335,6 +337,8 @@ int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
 				void *destination, size_t length, void *stream,
 				struct pier_copy **ret_copy)
 {
+	PIER_REFUSE_NULL(buffer, ret_copy);
+	PIER_REFUSE_NULL_ARRAY(destination, length);
 	PIER_ENTRY();
 	struct pier_backend_copy wanted = {
 		.length = length,
@@ -367,11 +371,10 @@ static int query_copy(struct pier_copy *copy)
 
 int pier_copy_wait(struct pier_copy *copy, int timeout_ms)
 {
-	int result = pier_check_given(copy, "copy");
+	PIER_REFUSE_NULL(copy);
+	int result = pier_check_process(&copy->object);
 	int64_t start, deadline;
 
-	if (result == 0)
-		result = pier_check_process(&copy->object);
 	if (result == 0)
 		result = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
 	if (result != 0)

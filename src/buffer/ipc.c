@@ -62,6 +62,7 @@ static void write_handle(const struct pier_buffer *buffer,
 
 int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle)
 {
+	PIER_REFUSE_NULL(buffer, ret_handle);
 	const struct pier_backend *backend = buffer->backend;
 	struct pier_backend_ipc ipc = { .size = sizeof(ipc) };
 	int result;
@@ -174,16 +175,14 @@ static int open_memory(const uint8_t *handle, const struct pier_buffer *from,
 int pier_buffer_open_ipc(const void *handle, size_t size, struct pier_buffer *from,
 			 struct pier_buffer **ret_buffer)
 {
+	PIER_REFUSE_NULL(from, ret_buffer);
+	PIER_REFUSE_NULL_ARRAY(handle, size);
 	PIER_ENTRY();
 	const uint8_t *bytes = handle;
 	struct pier_memory memory;
 	uint64_t address;
-	int result = pier_check_array(handle, size, "handle");
+	int result = check_handle(bytes, size);
 
-	if (result == 0)
-		result = pier_check_given(from, "from");
-	if (result == 0)
-		result = check_handle(bytes, size);
 	if (result == 0)
 		result = check_opener(bytes, from->backend);
 	if (result == 0)

@@ -48,6 +48,7 @@ static void describe_memory(const struct pier_buffer *buffer,
 int pier_buffer_query(const struct pier_buffer *buffer, struct pier_buffer_info *ret_info,
 		      size_t size)
 {
+	PIER_REFUSE_NULL(buffer, ret_info);
 	struct pier_buffer_info info = {
 		.mappable = buffer->memory.cpu != NULL,
 		.wrapped = buffer->wrapped,
@@ -167,6 +168,7 @@ int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
 int pier_memory_unit_list(struct pier_memory_unit **ret_list, uint32_t *ret_count,
 			  size_t size)
 {
+	PIER_REFUSE_NULL(ret_list, ret_count);
 	struct pier_memory_unit *list;
 	uint32_t count;
 	int error = pier_list_units_in(PIER_SYSFS, &list, &count);
@@ -199,6 +201,7 @@ int pier_locate_unit(const char *sysfs, const char *spec,
 
 int pier_backend_warm_up(const char *spec)
 {
+	PIER_REFUSE_NULL(spec);
 	PIER_ENTRY();
 	const struct pier_backend *backend;
 	struct pier_spec parsed;

@@ -224,6 +224,7 @@ int pier_device_list_near(const struct pier_location *location,
 			  struct pier_near_device **ret_list, uint32_t *ret_count,
 			  size_t size)
 {
+	PIER_REFUSE_NULL(location, ret_list, ret_count);
 	struct pier_near_device *list;
 	uint32_t count;
 	int error = pier_list_near_in(PIER_SYSFS, location, &list, &count);
@@ -285,6 +286,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 int pier_device_open_near(const struct pier_buffer *buffer,
 			  struct pier_device **ret_device)
 {
+	PIER_REFUSE_NULL(ret_device);
 	PIER_ENTRY();
 
 	return pier_open_near_in(PIER_SYSFS, buffer, ret_device);

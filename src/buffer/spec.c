@@ -40,6 +40,7 @@ static void describe_problem(const struct pier_backend_entry *entry,
 int pier_backend_list(struct pier_backend_info **ret_list, uint32_t *ret_count,
 		      size_t size)
 {
+	PIER_REFUSE_NULL(ret_list, ret_count);
 	const struct pier_backend_entry *entries;
 	size_t count = pier_backend_entries(&entries);
 	struct pier_backend_info *list = calloc(count, sizeof(*list));

@@ -475,5 +475,6 @@ int pier_locate_device(const char *sysfs, const struct pier_device *device,
 int pier_device_location(const struct pier_device *device,
 			 struct pier_location *ret_location)
 {
+	PIER_REFUSE_NULL(device, ret_location);
 	return pier_locate_device(PIER_SYSFS, device, ret_location);
 }

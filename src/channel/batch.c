@@ -201,25 +201,16 @@ static __attribute__((cold)) int abandon_batch(struct pier_channel *channel, int
 	return pier_fail(-error, "%s", cause);
 }
 
-/* The array is missing, or has an impossible number of elements. */
-static __attribute__((cold)) int refuse_batch(const struct pier_channel *channel,
-					      bool pairs, uint32_t count)
+/* There is no room yet, or never is. */
+static __attribute__((cold, noinline)) int make_room_for_batch(
+	struct pier_channel *channel, uint32_t count)
 {
 	if (count == 0)
 		return pier_fail(EINVAL, "a batch without requests");
 	if (count > channel->sends.depth)
 		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
 				 count, channel->sends.depth);
-	return pier_check_given(NULL, pairs ? "pairs" : "requests");
-}
-
-static int make_room_for_batch(struct pier_channel *channel, uint32_t count)
-{
-	struct pier_queue *queue = &channel->sends;
-
-	if (pier_likely(pier_queue_room(queue) >= count && queue->kept == 0))
-		return 0;
-	return pier_make_room(channel, queue, count);
+	return pier_make_room(channel, &channel->sends, count);
 }
 
 /* The device completes only the last request. */
@@ -263,16 +254,15 @@ static inline __attribute__((always_inline)) int post_list(struct pier_channel *
 							   uint32_t count,
 							   struct pier_work *ret_work)
 {
+	const struct pier_queue *queue = &channel->sends;
 	struct ibv_send_wr wrs[DOORBELL];
-	int error;
+	int error = 0;
 
-	if (pier_unlikely(channel->sends.limit == 0))
+	if (pier_unlikely(queue->limit == 0))
 		return pier_refuse_state(channel);
 	/* A count of 0 wraps. */
-	if (pier_unlikely(!(list->opcode ? (const void *)list->pairs : list->requests) ||
-			  count - 1 >= channel->sends.depth))
-		return refuse_batch(channel, list->opcode != 0, count);
-	error = make_room_for_batch(channel, count);
+	if (pier_unlikely(count - 1 >= pier_queue_room(queue) || queue->kept))
+		error = make_room_for_batch(channel, count);
 	if (pier_likely(!error) && count > DOORBELL)
 		error = check_later_doorbells(channel, list, count, wrs);
 	if (pier_unlikely(error))
@@ -284,6 +274,7 @@ int pier_channel_post_batch(struct pier_channel *channel,
 			    const struct pier_request *requests, uint32_t count,
 			    struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel, requests);
 	return post_list(channel, &(struct list){ .requests = requests }, count,
 			 ret_work);
 }
@@ -292,6 +283,7 @@ int pier_channel_post_writes(struct pier_channel *channel,
 			     const struct pier_write_pair *pairs, uint32_t count,
 			     struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel, pairs);
 	return post_list(channel,
 			 &(struct list){ .opcode = PIER_OP_WRITE, .pairs = pairs }, count,
 			 ret_work);
@@ -301,6 +293,7 @@ int pier_channel_post_reads(struct pier_channel *channel,
 			    const struct pier_read_pair *pairs, uint32_t count,
 			    struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel, pairs);
 	return post_list(channel,
 			 &(struct list){ .opcode = PIER_OP_READ,
 					 .pairs = (const struct pier_write_pair *)pairs },

@@ -143,10 +143,9 @@ static int bind_to_device(struct pier_counter *counter, struct pier_mr *mr)
 
 int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL(counter, mr);
 	int error = pier_check_process(&counter->object);
 
-	if (!error)
-		error = pier_check_given(mr, "mr");
 	if (error)
 		return error;
 	if (!mr->pd->device->provider->bind_counter)
@@ -169,13 +168,10 @@ int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
 			  struct pier_channel *channel, uint32_t immediate)
 {
+	PIER_REFUSE_NULL(counter, mr, channel);
 	struct pier_counter_binding *binding = NULL;
 	int error = pier_check_process(&counter->object);
 
-	if (!error)
-		error = pier_check_given(mr, "mr");
-	if (!error)
-		error = pier_check_given(channel, "channel");
 	if (error)
 		return error;
 	pthread_mutex_lock(&counter->lock);
@@ -212,11 +208,10 @@ static int end_binding(struct pier_counter_binding *binding)
 
 int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL(counter, mr);
 	bool found = false;
 	int error = pier_check_process(&counter->object);
 
-	if (!error)
-		error = pier_check_given(mr, "mr");
 	if (error)
 		return error;
 	pthread_mutex_lock(&counter->lock);
@@ -361,6 +356,7 @@ static bool has_channels(struct pier_counter *counter)
 
 int pier_counter_wait(struct pier_counter *counter, uint64_t threshold, int timeout_ms)
 {
+	PIER_REFUSE_NULL(counter);
 	int error = pier_check_process(&counter->object);
 	int64_t deadline;
 

@@ -108,26 +108,31 @@ int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 
 struct ibv_qp *pier_channel_verbs_qp(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL_AS(NULL, channel);
 	return channel->qp;
 }
 
 struct ibv_cq *pier_channel_verbs_cq(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL_AS(NULL, channel);
 	return channel->cq;
 }
 
 int pier_channel_fd(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	return channel->completions.events->fd;
 }
 
 void *pier_channel_context(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL_AS(NULL, channel);
 	return channel->attr.context;
 }
 
 uint32_t pier_channel_outstanding(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL_AS(0, channel);
 	return pier_queue_outstanding(&channel->sends) +
 	       pier_queue_outstanding(&channel->receives);
 }

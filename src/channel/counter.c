@@ -59,6 +59,7 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 
 int pier_counter_create(struct pier_pd *pd, struct pier_counter **ret_counter)
 {
+	PIER_REFUSE_NULL(pd, ret_counter);
 	PIER_ENTRY();
 	struct pier_counter *counter = NULL;
 	int error = pier_check_process(&pd->object);
@@ -101,11 +102,13 @@ int pier_counter_destroy(struct pier_counter *counter)
 
 uint64_t pier_counter_read(const struct pier_counter *counter)
 {
+	PIER_REFUSE_NULL_AS(0, counter);
 	return atomic_load(&counter->count.value);
 }
 
 int pier_counter_add(struct pier_counter *counter, uint64_t value)
 {
+	PIER_REFUSE_NULL(counter);
 	if (pier_inherited(&counter->object))
 		return pier_fail_inherited(&counter->object);
 	atomic_fetch_add(&counter->count.value, value);

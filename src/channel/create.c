@@ -197,6 +197,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
 			struct pier_channel **ret_channel)
 {
+	PIER_REFUSE_NULL(pd, ret_channel);
 	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
@@ -246,6 +247,7 @@ static uint8_t issued_reads(const struct pier_channel *channel)
 void pier_channel_query(const struct pier_channel *channel,
 			struct pier_channel_attr *ret_attr, size_t size)
 {
+	PIER_REFUSE_NULL_AS(, channel, ret_attr);
 	struct pier_channel_attr attr = channel->attr;
 
 	attr.size = size;
@@ -263,6 +265,7 @@ void pier_channel_query(const struct pier_channel *channel,
 int pier_channel_error(const struct pier_channel *channel,
 		       struct pier_channel_failure *ret_failure, size_t size)
 {
+	PIER_REFUSE_NULL(channel);
 	const struct pier_result *first = &channel->first;
 	struct pier_channel_failure failure = { .first = *first };
 

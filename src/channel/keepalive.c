@@ -122,6 +122,7 @@ void pier_keepalive_check_rarely(struct pier_channel *channel)
 
 int pier_cq_next_ms(const struct pier_cq *cq)
 {
+	PIER_REFUSE_NULL(cq);
 	return cq->keepalive_count && !pier_inherited(&cq->object)
 		       ? pier_poll_timeout(cq->keepalive_at)
 		       : -1;
@@ -129,6 +130,7 @@ int pier_cq_next_ms(const struct pier_cq *cq)
 
 int pier_channel_next_ms(struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	if (channel->attr.cq)
 		return pier_cq_next_ms(channel->attr.cq);
 	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))

@@ -8,6 +8,7 @@
 
 int pier_channel_poll(struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	int error = pier_check_process(&channel->object);
 	int count = error ? error : pier_collect(channel);
 
@@ -29,6 +30,7 @@ static int collect_for_all(struct pier_channel *channel)
 
 int pier_channel_arm(struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	int error = pier_check_process(&channel->object);
 	int unseen = channel->unseen;
 	int before = error ? error : collect_for_all(channel);
@@ -165,6 +167,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 		   struct pier_result *ret_result)
 {
+	PIER_REFUSE_NULL(channel);
 	if (work.id & PIER_ID_RECEIVE)
 		return poll_in(channel, &channel->receives, work, ret_result);
 	return poll_in(channel, &channel->sends, work, ret_result);
@@ -172,6 +175,7 @@ int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 
 int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 {
+	PIER_REFUSE_NULL(channel);
 	struct pier_queue *queue = pier_queue_of(channel, work.id);
 	struct pier_entry *entry = pier_queue_find(queue, work.id);
 

@@ -104,6 +104,7 @@ int pier_channel_post_send(struct pier_channel *channel,
 			   const struct pier_gather *sg_list, int num_sge,
 			   struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel);
 	return post_one(channel, PIER_OP_SEND, sg_list, num_sge, NULL, ret_work);
 }
 
@@ -111,6 +112,7 @@ int pier_channel_post_write(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
 			    const struct pier_remote *remote, struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel);
 	return post_one(channel, PIER_OP_WRITE, sg_list, num_sge, remote, ret_work);
 }
 
@@ -118,6 +120,7 @@ int pier_channel_post_read(struct pier_channel *channel,
 			   const struct pier_scatter *sg_list, int num_sge,
 			   const struct pier_remote *remote, struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel);
 	return post_one(channel, PIER_OP_READ, sg_list, num_sge, remote, ret_work);
 }
 
@@ -161,6 +164,7 @@ int pier_channel_post_recv(struct pier_channel *channel,
 			   const struct pier_scatter *sg_list, int num_sge,
 			   struct pier_work *ret_work)
 {
+	PIER_REFUSE_NULL(channel);
 	return post_receive(channel, sg_list, num_sge, NULL, ret_work);
 }
 
@@ -168,15 +172,15 @@ int pier_channel_post_request(struct pier_channel *channel,
 			      const struct pier_request *request,
 			      struct pier_work *ret_work)
 {
-	int error = pier_check_given(request, "request");
+	PIER_REFUSE_NULL(channel, request);
+	int error;
 
-	if (!error && request->opcode == PIER_OP_RECV)
+	if (request->opcode == PIER_OP_RECV)
 		return request->flags
 			       ? pier_fail(EINVAL, "request: a receive has no flags")
 			       : post_receive(channel, request->scatter, request->num_sge,
 					      request->context, ret_work);
-	if (!error)
-		error = pier_check_form(channel, request);
+	error = pier_check_form(channel, request);
 	if (error)
 		return error;
 	return is_plain(channel, request) ? post_plain(channel, request, ret_work)
@@ -192,11 +196,10 @@ int pier_channel_run_request(struct pier_channel *channel,
 			     const struct pier_request *request, int timeout_ms,
 			     struct pier_result *ret_result)
 {
+	PIER_REFUSE_NULL(channel, request);
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 
-	if (!error)
-		error = pier_check_given(request, "request");
 	if (!error && pier_needs_several(channel, request)) {
 		error = pier_check_form(channel, request);
 		return error ? error
@@ -212,6 +215,7 @@ int pier_channel_run_request(struct pier_channel *channel,
 int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 		      int num_sge, int timeout_ms)
 {
+	PIER_REFUSE_NULL(channel);
 	return pier_channel_run_request(channel,
 					&(struct pier_request){ .opcode = PIER_OP_SEND,
 								.gather = sg_list,
@@ -222,6 +226,7 @@ int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, int timeout_ms, struct pier_result *ret_result)
 {
+	PIER_REFUSE_NULL(channel);
 	return pier_channel_run_request(channel,
 					&(struct pier_request){ .opcode = PIER_OP_RECV,
 								.scatter = sg_list,
@@ -232,6 +237,7 @@ int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *s
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
 		       int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
+	PIER_REFUSE_NULL(channel);
 	return pier_channel_run_request(channel,
 					&(struct pier_request){ .opcode = PIER_OP_WRITE,
 								.gather = sg_list,
@@ -243,6 +249,7 @@ int pier_channel_write(struct pier_channel *channel, const struct pier_gather *s
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
+	PIER_REFUSE_NULL(channel);
 	return pier_channel_run_request(channel,
 					&(struct pier_request){ .opcode = PIER_OP_READ,
 								.scatter = sg_list,

@@ -41,7 +41,7 @@ int pier_check_elements(enum pier_opcode opcode, const void *sg_list, int num_sg
 {
 	if (sg_list || num_sge <= 0)
 		return 0;
-	return pier_fail(EINVAL, "%s: num_sge is %d, and the list of elements is NULL",
+	return pier_fail(EINVAL, "%s: num_sge is %d, and sg_list is NULL",
 			 pier_opcode_name(opcode), num_sge);
 }
 

@@ -56,6 +56,7 @@ static int open_reader(struct pier_reader *reader, int timeout_ms)
 int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 		       struct pier_reader **ret_reader)
 {
+	PIER_REFUSE_NULL(pd, ret_reader);
 	PIER_ENTRY();
 	struct pier_reader *reader = calloc(1, sizeof(*reader));
 	int error;
@@ -113,12 +114,11 @@ static int check_region(const struct pier_reader *reader, const struct pier_mr *
 
 int pier_reader_read_back(struct pier_reader *reader, struct pier_mr *mr, uint64_t offset)
 {
+	PIER_REFUSE_NULL(reader, mr);
 	struct pier_scatter target;
 	struct pier_remote source;
-	int error = pier_check_given(mr, "mr");
+	int error = check_region(reader, mr);
 
-	if (!error)
-		error = check_region(reader, mr);
 	if (!error)
 		error = find_byte(mr, offset, &source);
 	if (!error)

@@ -68,6 +68,7 @@ static void open_window(struct pier_scope *scope, uint32_t window)
 int pier_scope_begin(struct pier_channel *channel, const struct pier_scope_attr *attr,
 		     struct pier_scope *ret_scope)
 {
+	PIER_REFUSE_NULL(channel, ret_scope);
 	struct pier_scope_attr known;
 	int timeout_ms, error = pier_check_process(&channel->object);
 
@@ -330,6 +331,7 @@ static int check_end(const struct pier_scope *scope)
 int pier_scope_end(struct pier_scope *scope, int body_error,
 		   struct pier_scope_report *ret_report)
 {
+	PIER_REFUSE_NULL(scope);
 	char said[SENTENCE], found[SENTENCE];
 	bool misplaced = false;
 	int drained = 0, error = check_end(scope);

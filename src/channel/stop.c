@@ -140,6 +140,7 @@ void pier_stop_channel(struct pier_channel *channel)
 
 int pier_channel_cancel(struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	int error = pier_check_process(&channel->object);
 	char cause[128];
 
@@ -296,6 +297,7 @@ static void clear_connection(struct pier_channel *channel)
 
 int pier_channel_reset(struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(channel);
 	static int (*const steps[])(struct pier_channel *) = {
 		stop_if_running, check_completions,	  end_windows, choose_new_psn,
 		to_reset,	 pier_query_channel_port, to_init,

@@ -120,7 +120,7 @@ static int count_requests(struct pier_channel *channel, const struct cursor *all
 {
 	struct cursor cursor = *all;
 	uint64_t count = 0, remote;
-	int error = pier_check_array(all->sg_list, all->num_sge, "sg_list");
+	int error = pier_check_elements(all->opcode, all->sg_list, (int)all->num_sge);
 
 	if (!error)
 		error = pier_remote_vec_length(all->parts, all->count, &remote);

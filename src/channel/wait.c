@@ -299,6 +299,7 @@ int pier_wait_for_message(struct pier_channel *channel, int64_t deadline)
 int pier_channel_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
 			     uint32_t spin_us)
 {
+	PIER_REFUSE_NULL(channel);
 	int error = pier_check_process(&channel->object);
 
 	if (!error)
@@ -330,6 +331,7 @@ const char *pier_explain_silence(const struct pier_channel *channel)
 
 uint32_t pier_channel_send_room(const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL_AS(0, channel);
 	return pier_queue_room(&channel->sends);
 }
 
@@ -398,12 +400,11 @@ int pier_wait_or_stop(struct pier_channel *channel, struct pier_work work,
 int pier_work_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
 		   struct pier_result *ret_result)
 {
+	PIER_REFUSE_NULL(channel, ret_result);
 	const struct pier_queue *queue = pier_queue_of(channel, work.id);
 	int error, done;
 
 	error = pier_check_process(&channel->object);
-	if (!error)
-		error = pier_check_given(ret_result, "ret_result");
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (error)

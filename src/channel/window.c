@@ -133,14 +133,13 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr, uint64_t offset,
 		     uint64_t length, int access, int timeout_ms, struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(channel, mr, ret_mr);
 	PIER_ENTRY();
 	int error = pier_check_process(&channel->object);
 	const char *reason;
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-	if (!error)
-		error = pier_check_given(mr, "mr");
 	if (!error)
 		error = check_pair(channel, mr);
 	if (!error)

@@ -33,17 +33,39 @@ static inline void pier_clear_error(void)
 	pier_error_fresh = false;
 }
 
-/* Returns 0, or -EINVAL with a sentence that names the argument that is NULL. */
-static inline int pier_check_given(const void *pointer, const char *name)
+/* Leaves the sentence of an argument that is NULL, and returns false. */
+static inline bool pier_refuse_null(const char *function, const char *name)
 {
-	return pointer ? 0 : pier_fail(EINVAL, "%s is NULL", name);
+	pier_fail(EINVAL, "%s(): %s is NULL", function, name);
+	return false;
 }
 
-/* The same for an array, which may be NULL if it has no elements. */
-static inline int pier_check_array(const void *array, size_t count, const char *name)
-{
-	return count == 0 ? 0 : pier_check_given(array, name);
-}
+#define PIER_IS_GIVEN(a)		  (__builtin_expect(!!(a), 1) || pier_refuse_null(__func__, #a))
+#define PIER_ARE_GIVEN_2(a, b)		  (PIER_IS_GIVEN(a) && PIER_IS_GIVEN(b))
+#define PIER_ARE_GIVEN_3(a, ...)	  (PIER_IS_GIVEN(a) && PIER_ARE_GIVEN_2(__VA_ARGS__))
+#define PIER_ARE_GIVEN_4(a, ...)	  (PIER_IS_GIVEN(a) && PIER_ARE_GIVEN_3(__VA_ARGS__))
+#define PIER_PICK(a, b, c, d, macro, ...) macro
+#define PIER_ARE_GIVEN(...)                                                          \
+	PIER_PICK(__VA_ARGS__, PIER_ARE_GIVEN_4, PIER_ARE_GIVEN_3, PIER_ARE_GIVEN_2, \
+		  PIER_IS_GIVEN, )                                                   \
+	(__VA_ARGS__)
+
+/*
+ * The first line of a public function: it returns -EINVAL if one of these arguments is
+ * NULL, with a sentence that names the first one. A function that returns no error
+ * returns `result` (nothing, if it is void). An array may be NULL if it has no elements.
+ */
+#define PIER_REFUSE_NULL_AS(result, ...)          \
+	do {                                      \
+		if (!PIER_ARE_GIVEN(__VA_ARGS__)) \
+			return result;            \
+	} while (0)
+#define PIER_REFUSE_NULL(...) PIER_REFUSE_NULL_AS(-EINVAL, __VA_ARGS__)
+#define PIER_REFUSE_NULL_ARRAY(array, count)          \
+	do {                                          \
+		if ((count) && !PIER_IS_GIVEN(array)) \
+			return -EINVAL;               \
+	} while (0)
 
 /** For functions that return NULL with errno, as those of libibverbs. error: negative. */
 static inline void *pier_null_with(int error)

@@ -171,6 +171,7 @@ static struct pier_object_info *list_below(const struct pier_object *ancestor,
 
 int pier_object_list(struct pier_object_info **ret_list, uint32_t *ret_count, size_t size)
 {
+	PIER_REFUSE_NULL(ret_list, ret_count);
 	uint32_t count;
 	struct pier_object_info *list = list_below(NULL, &count);
 

@@ -402,6 +402,7 @@ void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq)
 int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_attr,
 		      size_t size)
 {
+	PIER_REFUSE_NULL(device, ret_attr);
 	struct ibv_device_attr limits;
 	struct pier_device_attr attr = { 0 };
 	int error = pier_check_process(&device->object);
@@ -458,6 +459,7 @@ static int check_port(const struct pier_device *device, uint32_t port)
 int pier_device_query_port(struct pier_device *device, uint32_t port,
 			   struct pier_port_attr *ret_attr, size_t size)
 {
+	PIER_REFUSE_NULL(device, ret_attr);
 	struct pier_port_attr known;
 	struct ibv_port_attr attr;
 	int error = check_port(device, port);
@@ -485,6 +487,7 @@ int pier_device_query_port(struct pier_device *device, uint32_t port,
 int pier_device_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
 			  struct pier_gid_entry *ret_entry, size_t size)
 {
+	PIER_REFUSE_NULL(device, ret_entry);
 	struct pier_gid_entry known = { .index = index };
 	struct ibv_gid_entry entry;
 	int error = check_port(device, port);
@@ -510,6 +513,7 @@ bool pier_is_rxe(const struct ibv_device_attr *limits)
 
 int pier_device_check_channels(const struct pier_device *device)
 {
+	PIER_REFUSE_NULL(device);
 	if (!device->no_channels[0])
 		return 0;
 	return pier_fail(EOPNOTSUPP,
@@ -520,10 +524,12 @@ int pier_device_check_channels(const struct pier_device *device)
 
 const char *pier_device_name(const struct pier_device *device)
 {
+	PIER_REFUSE_NULL_AS(NULL, device);
 	return device->name;
 }
 
 struct ibv_context *pier_device_verbs(const struct pier_device *device)
 {
+	PIER_REFUSE_NULL_AS(NULL, device);
 	return device->context;
 }

@@ -166,6 +166,7 @@ static bool append_device(const struct pier_provider *provider, struct ibv_devic
 
 int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count, size_t size)
 {
+	PIER_REFUSE_NULL(ret_list, ret_count);
 	struct listing listing = { 0 };
 	int error = visit_devices(append_device, &listing);
 
@@ -709,6 +710,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 
 int pier_device_open(const char *name, struct pier_device **ret_device)
 {
+	PIER_REFUSE_NULL(ret_device);
 	PIER_ENTRY();
 
 	return pier_open_in_order(name, NULL, 0, ret_device);

@@ -49,6 +49,7 @@ static void free_pd(struct pier_pd *pd)
 
 int pier_pd_alloc(struct pier_device *device, struct pier_pd **ret_pd)
 {
+	PIER_REFUSE_NULL(device, ret_pd);
 	PIER_ENTRY();
 	struct pier_pd *pd;
 	int error = pier_check_process(&device->object);
@@ -208,11 +209,13 @@ int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list, int nu
 
 struct pier_device *pier_pd_device(const struct pier_pd *pd)
 {
+	PIER_REFUSE_NULL_AS(NULL, pd);
 	return pd->device;
 }
 
 struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd)
 {
+	PIER_REFUSE_NULL_AS(NULL, pd);
 	return pd->pd;
 }
 
@@ -259,6 +262,7 @@ static int find_or_borrow(struct ibv_context *context, struct pier_device **ret_
 
 int pier_pd_import(struct ibv_pd *verbs, struct pier_pd **ret_pd)
 {
+	PIER_REFUSE_NULL(verbs, ret_pd);
 	PIER_ENTRY();
 	struct pier_device *device = NULL;
 	struct pier_pd *pd;
@@ -266,8 +270,6 @@ int pier_pd_import(struct ibv_pd *verbs, struct pier_pd **ret_pd)
 
 	if (error)
 		return error;
-	if (!verbs)
-		return pier_fail(EINVAL, "importing a protection domain: it is NULL");
 	error = find_or_borrow(verbs->context, &device);
 	if (error)
 		return error;

@@ -455,6 +455,7 @@ int pier_group_meet(struct pier_group *group, int64_t deadline, int timeout_ms)
 int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm algorithm,
 			  const uint32_t *ranks, uint32_t count, int timeout_ms)
 {
+	PIER_REFUSE_NULL(group);
 	struct round round = { .ranks = ranks, .count = ranks ? count : group->size };
 	int error = pier_check_group(group, timeout_ms, &round.timeout_ms);
 
@@ -487,10 +488,12 @@ int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm 
 
 int pier_group_barrier(struct pier_group *group, int timeout_ms)
 {
+	PIER_REFUSE_NULL(group);
 	return pier_group_barrier_of(group, group->barrier, NULL, 0, timeout_ms);
 }
 
 int pier_group_failed_rank(const struct pier_group *group)
 {
+	PIER_REFUSE_NULL(group);
 	return group->failed_rank;
 }

@@ -299,11 +299,11 @@ static int shake_hands(struct pier_group *group, struct blob_exchanges *all)
 
 int pier_group_handshake(struct pier_group *group, const int *sockets, int timeout_ms)
 {
+	PIER_REFUSE_NULL(group);
+	PIER_REFUSE_NULL_ARRAY(sockets, group->size - 1);
 	struct blob_exchanges all = { 0 };
 	int error = pier_check_unconnected_group(group, timeout_ms, &all.timeout_ms);
 
-	if (!error)
-		error = pier_check_array(sockets, group->size - 1, "sockets");
 	if (!error)
 		error = check_sockets(group, sockets);
 	if (error)
@@ -335,6 +335,8 @@ static int pack_for(struct pier_group *group, uint32_t rank, uint8_t *ret_wire)
 
 int pier_group_endpoints(struct pier_group *group, void *ret_blobs, size_t size)
 {
+	PIER_REFUSE_NULL(group);
+	PIER_REFUSE_NULL_ARRAY(ret_blobs, size);
 	size_t needed = (size_t)group->size * PIER_GROUP_BLOB_SIZE;
 	uint8_t *wire = ret_blobs;
 	int error = pier_check_process(&group->object);
@@ -428,6 +430,8 @@ static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 		       int timeout_ms)
 {
+	PIER_REFUSE_NULL(group);
+	PIER_REFUSE_NULL_ARRAY(blobs, size);
 	int error = pier_check_unconnected_group(group, timeout_ms, &timeout_ms);
 	int64_t deadline;
 
@@ -437,8 +441,6 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 		return pier_fail(EMSGSIZE, "blobs of a group of %u: %zu bytes, not %zu",
 				 group->size, size,
 				 (size_t)group->size * PIER_GROUP_BLOB_SIZE);
-	if (!blobs)
-		return pier_check_given(blobs, "blobs");
 	deadline = pier_deadline(timeout_ms);
 	error = connect_to_all(group, blobs);
 	if (!error)

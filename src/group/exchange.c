@@ -175,11 +175,11 @@ int pier_group_exchange(struct pier_group *group,
 			const struct pier_group_request *requests, uint32_t count,
 			int timeout_ms, struct pier_result *ret_results)
 {
+	PIER_REFUSE_NULL(group);
+	PIER_REFUSE_NULL_ARRAY(requests, count);
 	struct exchange exchange = { .count = count };
 	int error = pier_check_group(group, timeout_ms, &timeout_ms);
 
-	if (!error)
-		error = pier_check_array(requests, count, "requests");
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = check_rank(group, i, requests[i].rank);
 	if (error || count == 0)
@@ -234,13 +234,12 @@ static int wait_for_works(struct pier_group *group, const struct pier_group_work
 int pier_group_wait(struct pier_group *group, const struct pier_group_work *works,
 		    uint32_t count, int timeout_ms, struct pier_result *ret_results)
 {
+	PIER_REFUSE_NULL(group);
+	PIER_REFUSE_NULL_ARRAY(works, count);
+	PIER_REFUSE_NULL_ARRAY(ret_results, count);
 	struct failures failures = { 0 };
 	int error = pier_check_group(group, timeout_ms, &timeout_ms);
 
-	if (!error)
-		error = pier_check_array(works, count, "works");
-	if (!error)
-		error = pier_check_array(ret_results, count, "ret_results");
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = check_rank(group, i, works[i].rank);
 	if (!error)

@@ -222,6 +222,7 @@ static int end_group(struct pier_group *group)
 int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		      const struct pier_group_attr *attr, struct pier_group **ret_group)
 {
+	PIER_REFUSE_NULL(pd, ret_group);
 	PIER_ENTRY();
 	struct pier_group_attr known;
 	struct pier_group *group;
@@ -281,6 +282,7 @@ int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_ti
 
 struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t rank)
 {
+	PIER_REFUSE_NULL_AS(NULL, group);
 	return rank < group->size ? group->members[rank].channel : NULL;
 }
 

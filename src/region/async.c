@@ -257,6 +257,7 @@ int pier_mr_reg_async(struct pier_event_queue *queue, struct pier_pd *pd,
 		      const struct pier_mr_attr *attr,
 		      struct pier_registration **ret_registration)
 {
+	PIER_REFUSE_NULL(queue, pd, attr, ret_registration);
 	PIER_ENTRY();
 	struct pier_mr_attr known;
 	int error = pier_check_process(&queue->object);
@@ -286,6 +287,7 @@ static void drop_queued(struct pier_registration *registration)
 
 int pier_registration_cancel(struct pier_registration *registration)
 {
+	PIER_REFUSE_NULL(registration);
 	struct pier_event_queue *queue = registration->queue;
 	int error = pier_check_process(&queue->object);
 	bool over;
@@ -460,6 +462,7 @@ static int start_workers(struct pier_event_queue *queue, uint32_t count)
 int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 			    struct pier_event_queue **ret_queue)
 {
+	PIER_REFUSE_NULL(ret_queue);
 	PIER_ENTRY();
 	struct pier_event_queue_attr known;
 	struct pier_event_queue *queue;
@@ -522,6 +525,7 @@ int pier_event_queue_destroy(struct pier_event_queue *queue)
 
 int pier_event_queue_fd(const struct pier_event_queue *queue)
 {
+	PIER_REFUSE_NULL(queue);
 	return queue->fd;
 }
 
@@ -551,6 +555,7 @@ static int read_event(struct pier_event_queue *queue, struct pier_event *ret_eve
 int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 			  struct pier_event *ret_event, size_t size)
 {
+	PIER_REFUSE_NULL(queue, ret_event);
 	struct pollfd fd = { .fd = queue->fd, .events = POLLIN };
 	int error = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
 	int64_t deadline = pier_deadline(timeout_ms);

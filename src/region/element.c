@@ -62,6 +62,7 @@ static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 		   struct pier_gather *ret_element)
 {
+	PIER_REFUSE_NULL(mr, ret_element);
 	int error = check_element(mr, addr, length);
 
 	if (!error)
@@ -72,6 +73,7 @@ int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
 		    struct pier_scatter *ret_element)
 {
+	PIER_REFUSE_NULL(mr, ret_element);
 	int error = check_element(mr, addr, length);
 
 	if (!error)
@@ -181,6 +183,8 @@ int pier_mr_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length
 			struct pier_gather *ret_list, uint32_t capacity,
 			uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(mr, ret_count);
+	PIER_REFUSE_NULL_ARRAY(ret_list, capacity);
 	return make_list(mr, addr, length, (struct ibv_sge *)ret_list, capacity,
 			 ret_count);
 }
@@ -189,6 +193,8 @@ int pier_mr_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t lengt
 			 struct pier_scatter *ret_list, uint32_t capacity,
 			 uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(mr, ret_count);
+	PIER_REFUSE_NULL_ARRAY(ret_list, capacity);
 	int error = check_range(mr, addr, length);
 
 	if (!error)

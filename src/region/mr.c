@@ -33,11 +33,13 @@ const char *pier_path_name(enum pier_path path)
 
 uint64_t pier_mr_iova(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(0, mr);
 	return mr->iova;
 }
 
 size_t pier_mr_length(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(0, mr);
 	return (size_t)mr->length;
 }
 
@@ -53,17 +55,20 @@ uint32_t pier_mr_rkey(const struct pier_mr *mr)
 
 enum pier_path pier_mr_path(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(0, mr);
 	return mr->path;
 }
 
 uint32_t pier_mr_parts(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(0, mr);
 	return mr->parts ? mr->part_count : 1;
 }
 
 int pier_mr_part(const struct pier_mr *mr, uint32_t index,
 		 struct pier_mr_part_info *ret_part, size_t size)
 {
+	PIER_REFUSE_NULL(mr, ret_part);
 	struct pier_mr_part only = {
 		.mr = mr->mr, .length = mr->length, .iova = mr->iova, .path = mr->path
 	};
@@ -95,6 +100,7 @@ const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t in
 
 const char *pier_mr_reason(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(NULL, mr);
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++)
 		if (pier_mr_part_at(mr, i)->reason)
 			return pier_mr_part_at(mr, i)->reason;
@@ -121,6 +127,7 @@ const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t 
 
 bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 {
+	PIER_REFUSE_NULL_AS(false, mr);
 	return addr >= mr->iova && pier_range_fits(addr - mr->iova, length, mr->length);
 }
 
@@ -133,6 +140,7 @@ const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr)
 
 struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL_AS(NULL, mr);
 	return mr->window ? NULL : mr->mr;
 }
 

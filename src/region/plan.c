@@ -216,12 +216,9 @@ struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
 static int hold_buffer(struct pier_resolved_range *resolved)
 {
 	struct pier_buffer *buffer = resolved->range.buffer;
-	int error;
+	int error = pier_check_buffer_range(buffer, resolved->range.offset,
+					    resolved->range.length, "registering");
 
-	if (!buffer)
-		return pier_fail(EINVAL, "a range of a buffer: buffer is NULL");
-	error = pier_check_buffer_range(buffer, resolved->range.offset,
-					resolved->range.length, "registering");
 	if (error)
 		return error;
 	resolved->address = buffer->address + resolved->range.offset;

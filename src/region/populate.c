@@ -120,6 +120,7 @@ static void run_threads(struct work *work, uint32_t threads)
 
 int pier_memory_populate(void *addr, size_t length, int access, uint32_t threads)
 {
+	PIER_REFUSE_NULL(addr);
 	/* ib_umem_get() takes writable pages for these: ib_access_writable(). */
 	const int writes = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
 			   PIER_ACCESS_REMOTE_ATOMIC | PIER_ACCESS_MW_BIND;

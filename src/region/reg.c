@@ -467,6 +467,7 @@ static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int acces
 int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(pd, addr, ret_mr);
 	PIER_ENTRY();
 	struct pier_mr_range range = pier_mr_range_host(addr, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
@@ -477,6 +478,7 @@ int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
 int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 		       int fd, int access, struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(pd, ret_mr);
 	PIER_ENTRY();
 	struct pier_mr_range range = pier_mr_range_dmabuf(fd, offset, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
@@ -490,6 +492,7 @@ int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 		       size_t length, int access, enum pier_policy policy,
 		       struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(pd, buffer, ret_mr);
 	PIER_ENTRY();
 	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
@@ -502,6 +505,7 @@ int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(pd, attr, ret_mr);
 	PIER_ENTRY();
 	struct pier_mr_attr known;
 	int error = pier_read_mr_attr(attr, &known);
@@ -511,6 +515,7 @@ int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 
 void pier_mr_query(const struct pier_mr *mr, struct pier_mr_info *ret_info, size_t size)
 {
+	PIER_REFUSE_NULL_AS(, mr, ret_info);
 	struct pier_mr_info info = {
 		.pd = mr->pd,
 		.context = mr->context,

@@ -27,6 +27,7 @@ static int check_access(const struct pier_mr *mr)
 
 int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
 {
+	PIER_REFUSE_NULL(mr, ret_remote);
 	int error = check_access(mr);
 
 	if (error)
@@ -47,6 +48,8 @@ int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
 int pier_mr_remote_vec(const struct pier_mr *mr, struct pier_remote *ret_parts,
 		       uint32_t capacity, uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(mr, ret_count);
+	PIER_REFUSE_NULL_ARRAY(ret_parts, capacity);
 	uint32_t count = pier_mr_parts(mr);
 	int error = check_access(mr);
 
@@ -72,10 +75,9 @@ int pier_mr_remote_vec(const struct pier_mr *mr, struct pier_remote *ret_parts,
 int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t length,
 		    struct pier_remote *ret_remote)
 {
+	PIER_REFUSE_NULL(remote, ret_remote);
 	uint64_t addr, end;
 
-	if (!remote)
-		return pier_check_given(remote, "remote");
 	if (!pier_range_fits(offset, length, remote->length))
 		return pier_fail(ERANGE,
 				 "offset %" PRIu64 " and length %" PRIu64
@@ -118,6 +120,7 @@ enum {
 void pier_remote_pack(const struct pier_remote *remote,
 		      uint8_t ret_wire[PIER_REMOTE_WIRE_SIZE])
 {
+	PIER_REFUSE_NULL_AS(, remote, ret_wire);
 	memcpy(ret_wire, magic, sizeof(magic));
 	pier_put_le16(ret_wire + 4, VERSION);
 	pier_put_le16(ret_wire + 6, PIER_REMOTE_WIRE_SIZE);
@@ -129,6 +132,8 @@ void pier_remote_pack(const struct pier_remote *remote,
 
 int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_remote)
 {
+	PIER_REFUSE_NULL(ret_remote);
+	PIER_REFUSE_NULL_ARRAY(wire, size);
 	const uint8_t *bytes = wire;
 	struct pier_remote remote;
 	uint64_t end;
@@ -136,8 +141,6 @@ int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_re
 	if (size != PIER_REMOTE_WIRE_SIZE)
 		return pier_fail(EMSGSIZE, "remote region of %zu bytes, not %d", size,
 				 PIER_REMOTE_WIRE_SIZE);
-	if (!wire)
-		return pier_check_given(wire, "wire");
 	if (memcmp(bytes, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote region");
 	if (pier_get_le16(bytes + 4) != VERSION)
@@ -164,6 +167,7 @@ int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_re
 void pier_remote_to_text(const struct pier_remote *remote,
 			 char ret_text[PIER_REMOTE_TEXT_SIZE])
 {
+	PIER_REFUSE_NULL_AS(, remote, ret_text);
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	int error;
 
@@ -176,6 +180,7 @@ void pier_remote_to_text(const struct pier_remote *remote,
 
 int pier_remote_from_text(const char *text, struct pier_remote *ret_remote)
 {
+	PIER_REFUSE_NULL(text, ret_remote);
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	size_t length;
 	int error = pier_wire_from_text(text_prefix, text, wire, sizeof(wire), &length);
@@ -204,8 +209,10 @@ int pier_remote_vec_length(const struct pier_remote *parts, uint32_t count,
 			   uint64_t *ret_length)
 {
 	uint64_t length = 0;
-	int error = pier_check_array(parts, count, "parts");
+	int error = 0;
 
+	if (count && !parts)
+		return pier_fail(EINVAL, "remote vector: parts is NULL");
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = add_length(&parts[i], i, &length);
 	if (!error)
@@ -246,6 +253,9 @@ int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count, uint64_
 			uint64_t length, struct pier_remote *ret_parts, uint32_t capacity,
 			uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(ret_count);
+	PIER_REFUSE_NULL_ARRAY(parts, count);
+	PIER_REFUSE_NULL_ARRAY(ret_parts, capacity);
 	uint64_t whole;
 	uint32_t needed;
 	int error = pier_remote_vec_length(parts, count, &whole);
@@ -326,6 +336,8 @@ static struct pier_remote get_part(const uint8_t *wire)
 int pier_remote_vec_pack(const struct pier_remote *parts, uint32_t count, void *ret_wire,
 			 size_t size)
 {
+	PIER_REFUSE_NULL_ARRAY(parts, count);
+	PIER_REFUSE_NULL_ARRAY(ret_wire, size);
 	uint8_t *wire = ret_wire;
 	uint64_t length;
 	size_t needed;
@@ -356,8 +368,6 @@ static int check_header(const uint8_t *wire, size_t size)
 		return pier_fail(EMSGSIZE,
 				 "remote vector of %zu bytes: the minimum is %d", size,
 				 HEADER);
-	if (!wire)
-		return pier_check_given(wire, "wire");
 	if (memcmp(wire, vec_magic, sizeof(vec_magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote vector");
 	if (pier_get_le16(wire + 4) != VEC_VERSION)
@@ -399,6 +409,9 @@ static int check_parts(const uint8_t *wire, uint32_t count)
 int pier_remote_vec_unpack(const void *wire, size_t size, struct pier_remote *ret_parts,
 			   uint32_t capacity, uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(ret_count);
+	PIER_REFUSE_NULL_ARRAY(wire, size);
+	PIER_REFUSE_NULL_ARRAY(ret_parts, capacity);
 	const uint8_t *bytes = wire;
 	uint32_t count;
 	int error = check_header(bytes, size);
@@ -422,6 +435,8 @@ int pier_remote_vec_unpack(const void *wire, size_t size, struct pier_remote *re
 int pier_remote_vec_to_text(const struct pier_remote *parts, uint32_t count,
 			    char *ret_text, size_t size)
 {
+	PIER_REFUSE_NULL_ARRAY(parts, count);
+	PIER_REFUSE_NULL_ARRAY(ret_text, size);
 	uint8_t wire[PIER_REMOTE_VEC_WIRE_MAX];
 	int length = pier_remote_vec_pack(parts, count, wire, sizeof(wire));
 
@@ -433,6 +448,8 @@ int pier_remote_vec_to_text(const struct pier_remote *parts, uint32_t count,
 int pier_remote_vec_from_text(const char *text, struct pier_remote *ret_parts,
 			      uint32_t capacity, uint32_t *ret_count)
 {
+	PIER_REFUSE_NULL(text, ret_count);
+	PIER_REFUSE_NULL_ARRAY(ret_parts, capacity);
 	uint8_t wire[PIER_REMOTE_VEC_WIRE_MAX];
 	size_t length;
 	int error = pier_wire_from_text(vec_text_prefix, text, wire, sizeof(wire),

@@ -60,6 +60,7 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
 		    struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(mr, ret_mr);
 	PIER_ENTRY();
 	struct pier_mr_attr attr = {
 		.access = access,

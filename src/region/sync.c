@@ -414,6 +414,7 @@ static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 
 int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length)
 {
+	PIER_REFUSE_NULL(mr);
 	int error = find_memory(&mr, &offset, length);
 
 	return error ? error
@@ -438,6 +439,7 @@ int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, 
 
 int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
 {
+	PIER_REFUSE_NULL(mr);
 	int error = pier_copy_for_device(mr, offset, length);
 
 	return error ? error : pier_flush_for_device(mr, offset, length, false);

@@ -23,10 +23,10 @@ int pier_drive_check_stall(const struct pier_drive_ops *ops, int stall_ms)
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
 			   uint32_t count)
 {
-	if (count >= 1 && count <= PIER_RAILS_MAX)
-		return pier_check_given(rails, "rails");
-	return pier_fail(EINVAL, "%s: %u rails; it has 1 to %d", ops->name, count,
-			 PIER_RAILS_MAX);
+	if (count < 1 || count > PIER_RAILS_MAX)
+		return pier_fail(EINVAL, "%s: %u rails; it has 1 to %d", ops->name, count,
+				 PIER_RAILS_MAX);
+	return rails ? 0 : pier_fail(EINVAL, "%s: rails is NULL", ops->name);
 }
 
 int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count)

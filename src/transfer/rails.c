@@ -193,6 +193,9 @@ int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
 		      size_t their_size, struct pier_rail_pair *ret_pairs, uint32_t count,
 		      size_t size)
 {
+	PIER_REFUSE_NULL_ARRAY(mine, mine_size);
+	PIER_REFUSE_NULL_ARRAY(theirs, their_size);
+	PIER_REFUSE_NULL_ARRAY(ret_pairs, count);
 	PIER_ENTRY();
 	struct choice *choice;
 	bool swapped;
@@ -200,11 +203,6 @@ int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
 
 	if (count == 0)
 		return pier_fail(EINVAL, "rails: room for 0 pairs");
-	result = pier_check_array(mine, mine_size, "mine");
-	if (!result)
-		result = pier_check_array(theirs, their_size, "theirs");
-	if (result)
-		return result;
 	choice = calloc(1, sizeof(*choice));
 	if (!choice)
 		return pier_fail(ENOMEM, "no memory to choose rails");

@@ -281,11 +281,13 @@ static const struct pier_drive_ops drive_ops = {
 
 int pier_receiver_progress(struct pier_receiver *receiver)
 {
+	PIER_REFUSE_NULL(receiver);
 	return pier_drive_progress(&receiver->drive);
 }
 
 int pier_receiver_wait(struct pier_receiver *receiver, int timeout_ms)
 {
+	PIER_REFUSE_NULL(receiver);
 	return pier_drive_wait(&receiver->drive, timeout_ms);
 }
 
@@ -491,6 +493,7 @@ static void free_receiver(struct pier_receiver *receiver)
 int pier_receiver_create(const struct pier_receiver_attr *attr,
 			 struct pier_receiver **ret_receiver)
 {
+	PIER_REFUSE_NULL(attr, ret_receiver);
 	PIER_ENTRY();
 	struct pier_receiver_attr known;
 	struct pier_receiver *receiver;
@@ -530,6 +533,8 @@ int pier_receiver_next(struct pier_receiver *receiver,
 		       const struct pier_receiver_rail *rails, uint32_t count,
 		       uint64_t length)
 {
+	PIER_REFUSE_NULL(receiver);
+	PIER_REFUSE_NULL_ARRAY(rails, count);
 	int error = check_ended(receiver);
 
 	if (!error && receiver->drive.error && !receiver->drive.flush_error)
@@ -589,6 +594,8 @@ static int prepare_resume(struct pier_receiver *receiver,
 int pier_receiver_resume(struct pier_receiver *receiver,
 			 const struct pier_receiver_rail *rails, uint32_t count)
 {
+	PIER_REFUSE_NULL(receiver);
+	PIER_REFUSE_NULL_ARRAY(rails, count);
 	int error = prepare_resume(receiver, rails, count);
 
 	if (!error)
@@ -600,6 +607,7 @@ int pier_receiver_resume(struct pier_receiver *receiver,
 
 int pier_receiver_cancel(struct pier_receiver *receiver)
 {
+	PIER_REFUSE_NULL(receiver);
 	return pier_drive_cancel(&receiver->drive);
 }
 
@@ -623,6 +631,7 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 void pier_receiver_query(const struct pier_receiver *receiver,
 			 struct pier_receiver_status *ret_status, size_t size)
 {
+	PIER_REFUSE_NULL_AS(, receiver, ret_status);
 	struct pier_receiver_status status = {
 		.length = receiver->drive.length,
 		.done = receiver->drive.done,
@@ -639,5 +648,6 @@ void pier_receiver_query(const struct pier_receiver *receiver,
 int pier_receiver_query_rail(const struct pier_receiver *receiver, uint32_t index,
 			     struct pier_rail_status *ret_status, size_t size)
 {
+	PIER_REFUSE_NULL(receiver, ret_status);
 	return pier_drive_query_rail(&receiver->drive, index, ret_status, size);
 }

@@ -316,11 +316,13 @@ static const struct pier_drive_ops drive_ops = {
 
 int pier_transfer_progress(struct pier_transfer *transfer)
 {
+	PIER_REFUSE_NULL(transfer);
 	return pier_drive_progress(&transfer->drive);
 }
 
 int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms)
 {
+	PIER_REFUSE_NULL(transfer);
 	return pier_drive_wait(&transfer->drive, timeout_ms);
 }
 
@@ -500,6 +502,7 @@ static void describe_transfer(const struct pier_object *object, char *ret_text,
 int pier_transfer_create(const struct pier_transfer_attr *attr,
 			 struct pier_transfer **ret_transfer)
 {
+	PIER_REFUSE_NULL(attr, ret_transfer);
 	PIER_ENTRY();
 	struct pier_transfer_attr known;
 	struct pier_transfer *transfer;
@@ -530,6 +533,8 @@ int pier_transfer_create(const struct pier_transfer_attr *attr,
 int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail *rails,
 			 uint32_t count)
 {
+	PIER_REFUSE_NULL(transfer);
+	PIER_REFUSE_NULL_ARRAY(rails, count);
 	struct pier_send_rail *made = NULL;
 	uint32_t chunks = 0;
 	int error = pier_check_process(&transfer->drive.object);
@@ -566,6 +571,7 @@ int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail 
 
 int pier_transfer_cancel(struct pier_transfer *transfer)
 {
+	PIER_REFUSE_NULL(transfer);
 	return pier_drive_cancel(&transfer->drive);
 }
 
@@ -590,6 +596,7 @@ int pier_transfer_destroy(struct pier_transfer *transfer)
 void pier_transfer_query(const struct pier_transfer *transfer,
 			 struct pier_transfer_status *ret_status, size_t size)
 {
+	PIER_REFUSE_NULL_AS(, transfer, ret_status);
 	struct pier_transfer_status status = {
 		.length = transfer->attr.length,
 		.done = transfer->drive.done,
@@ -606,6 +613,7 @@ void pier_transfer_query(const struct pier_transfer *transfer,
 int pier_transfer_query_rail(const struct pier_transfer *transfer, uint32_t index,
 			     struct pier_rail_status *ret_status, size_t size)
 {
+	PIER_REFUSE_NULL(transfer, ret_status);
 	return pier_drive_query_rail(&transfer->drive, index, ret_status, size);
 }
 
@@ -640,6 +648,7 @@ static int copy_missing(const struct pier_transfer *transfer,
 
 int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, size_t size)
 {
+	PIER_REFUSE_NULL(transfer);
 	struct pier_remaining missing;
 	int result = pier_check_process(&transfer->drive.object);
 
@@ -675,6 +684,7 @@ static int drive_to_end(struct pier_drive *drive, int timeout_ms)
 
 int pier_transfer_run(const struct pier_transfer_attr *attr, int timeout_ms)
 {
+	PIER_REFUSE_NULL(attr);
 	struct pier_transfer *transfer;
 	struct pier_transfer_attr known;
 	int result = read_attr(attr, &known);

@@ -264,7 +264,7 @@ static void null_is_refused(void **state)
 	struct pier_request request = { .opcode = PIER_OP_WRITE,
 					.num_sge = 1,
 					.remote = &remote };
-	const char *list = "the list of elements is NULL";
+	const char *list = "sg_list is NULL";
 
 	expect_null(pier_channel_post_send(channel, NULL, 2, NULL), list);
 	expect_null(pier_channel_post_write(channel, NULL, 2, &remote, NULL), list);

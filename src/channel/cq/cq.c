@@ -95,6 +95,7 @@ int pier_make_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
 int pier_cq_create(struct pier_pd *pd, const struct pier_cq_attr *attr,
 		   struct pier_cq **ret_cq)
 {
+	PIER_REFUSE_NULL(pd, ret_cq);
 	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
@@ -172,6 +173,7 @@ static int take_ready(struct pier_cq *cq, struct pier_channel **ret_channels, in
 
 int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
 {
+	PIER_REFUSE_NULL(cq, ret_channels);
 	int error = pier_check_process(&cq->object);
 
 	if (!error && max < 1)
@@ -186,11 +188,13 @@ int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max
 
 int pier_cq_fd(const struct pier_cq *cq)
 {
+	PIER_REFUSE_NULL(cq);
 	return cq->completions.events->fd;
 }
 
 int pier_cq_arm(struct pier_cq *cq)
 {
+	PIER_REFUSE_NULL(cq);
 	int error = pier_check_process(&cq->object);
 
 	if (!error)

@@ -47,6 +47,7 @@ static int poll_message(struct pier_channel *channel, struct pier_result *ret_re
 int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 		      struct pier_result *ret_result)
 {
+	PIER_REFUSE_NULL(channel, ret_result);
 	int error = check_messages(channel), found;
 
 	if (!error)
@@ -280,6 +281,7 @@ static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 			struct pier_pool_message *ret_message)
 {
+	PIER_REFUSE_NULL(pool, ret_message);
 	int error = pier_check_process(&pool->object);
 
 	if (!error)
@@ -299,11 +301,10 @@ int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 int pier_recv_pool_release(struct pier_recv_pool *pool,
 			   const struct pier_pool_message *message)
 {
+	PIER_REFUSE_NULL(pool, message);
 	struct pier_recv_slot *slot = NULL;
 	int error = pier_check_process(&pool->object);
 
-	if (!error)
-		error = pier_check_given(message, "message");
 	if (error)
 		return error;
 	if (message->slot < pool->attr.count)

@@ -468,6 +468,7 @@ static int check_channel(const struct pier_channel *channel, const struct pier_p
 int pier_recv_pool_create(struct pier_pd *pd, const struct pier_recv_pool_attr *attr,
 			  struct pier_recv_pool **ret_pool)
 {
+	PIER_REFUSE_NULL(pd, ret_pool);
 	PIER_ENTRY();
 	struct pier_recv_pool_attr known;
 	int error = pier_check_process(&pd->object);
@@ -532,5 +533,6 @@ void pier_end_pool(struct pier_channel *channel)
 
 struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool)
 {
+	PIER_REFUSE_NULL_AS(NULL, pool);
 	return pool->srq;
 }

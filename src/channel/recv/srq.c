@@ -203,6 +203,7 @@ int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 int pier_srq_create(struct pier_pd *pd, const struct pier_srq_attr *attr,
 		    struct pier_srq **ret_srq)
 {
+	PIER_REFUSE_NULL(pd, ret_srq);
 	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
@@ -263,6 +264,8 @@ int pier_srq_destroy(struct pier_srq *srq)
 int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 		       int num_sge, void *context)
 {
+	PIER_REFUSE_NULL(srq);
+	PIER_REFUSE_NULL_ARRAY(sg_list, num_sge);
 	struct pier_srq_recv recv = { .sg_list = (const struct ibv_sge *)sg_list,
 				      .num_sge = num_sge,
 				      .context = context };
@@ -273,8 +276,6 @@ int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 		error = pier_fail(EINVAL,
 				  "%d elements; this shared receive queue takes 0 to %u",
 				  num_sge, srq->max_sge);
-	if (!error)
-		error = pier_check_array(sg_list, (size_t)num_sge, "sg_list");
 	return error ? error : pier_srq_post(srq, &recv, 1, &posted);
 }
 

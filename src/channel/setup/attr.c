@@ -477,8 +477,8 @@ static int set_members(const char *source, const char *text,
 /* All members are in the first version of the struct, so any caller's has them. */
 int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
 {
-	return text ? set_members("channel attributes", text, attr)
-		    : pier_fail(EINVAL, "channel attributes: the text is NULL");
+	PIER_REFUSE_NULL(attr, text);
+	return set_members("channel attributes", text, attr);
 }
 
 int pier_read_environment(struct pier_channel_attr *attr)

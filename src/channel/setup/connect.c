@@ -76,6 +76,7 @@ static int add_address(struct pier_channel *channel, struct pier_endpoint *endpo
 int pier_channel_endpoint(struct pier_channel *channel,
 			  struct pier_endpoint *ret_endpoint)
 {
+	PIER_REFUSE_NULL(channel, ret_endpoint);
 	struct pier_endpoint endpoint = {
 		.qpn = channel->qp->qp_num,
 		.psn = channel->psn,
@@ -367,6 +368,7 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 
 int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoint *peer)
 {
+	PIER_REFUSE_NULL(channel, peer);
 	int error = pier_check_process(&channel->object);
 
 	if (!error && !peer)

@@ -35,8 +35,6 @@ _Static_assert((int)AT_ADDRESS + PIER_ENDPOINT_ADDRESS_MAX <= PIER_ENDPOINT_WIRE
 
 int pier_check_endpoint(const struct pier_endpoint *endpoint, int error)
 {
-	if (!endpoint)
-		return pier_fail(EINVAL, "endpoint: it is NULL");
 	if (endpoint->qpn > NUMBER_24_BITS)
 		return pier_fail(error, "endpoint: qpn %#x is longer than 24 bits",
 				 endpoint->qpn);
@@ -60,6 +58,8 @@ int pier_check_endpoint(const struct pier_endpoint *endpoint, int error)
 
 int pier_endpoint_pack(const struct pier_endpoint *endpoint, void *ret_wire, size_t size)
 {
+	PIER_REFUSE_NULL(endpoint);
+	PIER_REFUSE_NULL_ARRAY(ret_wire, size);
 	uint8_t *wire = ret_wire;
 	int error = pier_check_endpoint(endpoint, EINVAL);
 	size_t length;
@@ -91,8 +91,6 @@ static int check_header(const uint8_t *wire, size_t size)
 {
 	size_t length;
 
-	if (!wire && size > 0)
-		return pier_check_given(wire, "wire");
 	if (size >= sizeof(magic) && memcmp(wire, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG,
 				 "not an endpoint: it does not begin with \"PIEP\"");
@@ -116,28 +114,30 @@ static int check_header(const uint8_t *wire, size_t size)
 	return 0;
 }
 
-int pier_endpoint_unpack(const void *wire_form, size_t size,
+int pier_endpoint_unpack(const void *wire, size_t size,
 			 struct pier_endpoint *ret_endpoint)
 {
-	const uint8_t *wire = wire_form;
-	int error = check_header(wire, size);
+	PIER_REFUSE_NULL(ret_endpoint);
+	PIER_REFUSE_NULL_ARRAY(wire, size);
+	const uint8_t *bytes = wire;
+	int error = check_header(bytes, size);
 	struct pier_endpoint endpoint = { 0 };
 
 	if (error)
 		return error;
-	endpoint.qpn = pier_get_le32(wire + AT_QPN);
-	endpoint.psn = pier_get_le32(wire + AT_PSN);
-	endpoint.mtu = pier_get_le32(wire + AT_MTU);
-	endpoint.generation = pier_get_le32(wire + AT_GENERATION);
-	endpoint.lid = pier_get_le16(wire + AT_LID);
-	endpoint.link_layer = (enum pier_link_layer)wire[AT_LINK_LAYER];
-	endpoint.max_rd_atomic = wire[AT_MAX_RD_ATOMIC];
-	memcpy(endpoint.gid, wire + AT_GID, sizeof(endpoint.gid));
-	endpoint.address_length = pier_get_le16(wire + AT_ADDRESS_LENGTH);
+	endpoint.qpn = pier_get_le32(bytes + AT_QPN);
+	endpoint.psn = pier_get_le32(bytes + AT_PSN);
+	endpoint.mtu = pier_get_le32(bytes + AT_MTU);
+	endpoint.generation = pier_get_le32(bytes + AT_GENERATION);
+	endpoint.lid = pier_get_le16(bytes + AT_LID);
+	endpoint.link_layer = (enum pier_link_layer)bytes[AT_LINK_LAYER];
+	endpoint.max_rd_atomic = bytes[AT_MAX_RD_ATOMIC];
+	memcpy(endpoint.gid, bytes + AT_GID, sizeof(endpoint.gid));
+	endpoint.address_length = pier_get_le16(bytes + AT_ADDRESS_LENGTH);
 	error = pier_check_endpoint(&endpoint, EBADMSG);
 	if (error)
 		return error;
-	memcpy(endpoint.address, wire + AT_ADDRESS, endpoint.address_length);
+	memcpy(endpoint.address, bytes + AT_ADDRESS, endpoint.address_length);
 	*ret_endpoint = endpoint;
 	return 0;
 }
@@ -145,6 +145,8 @@ int pier_endpoint_unpack(const void *wire_form, size_t size,
 int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *ret_text,
 			  size_t size)
 {
+	PIER_REFUSE_NULL(endpoint);
+	PIER_REFUSE_NULL_ARRAY(ret_text, size);
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	int length = pier_endpoint_pack(endpoint, wire, sizeof(wire));
 
@@ -155,6 +157,7 @@ int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *ret_text,
 
 int pier_endpoint_from_text(const char *text, struct pier_endpoint *ret_endpoint)
 {
+	PIER_REFUSE_NULL(text, ret_endpoint);
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	size_t length;
 	int error = pier_wire_from_text(text_prefix, text, wire, sizeof(wire), &length);

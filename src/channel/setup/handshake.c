@@ -461,6 +461,7 @@ static int check_fd(const char *name, int fd)
 int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 			   int timeout_ms)
 {
+	PIER_REFUSE_NULL(channel);
 	struct pier_stream stream = { .read_fd = read_fd, .write_fd = write_fd };
 	struct pier_message verdict;
 	struct pier_endpoint peer;

@@ -84,6 +84,7 @@ static void start_watching(struct pier_mr_cache *cache)
 int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *attr,
 			 struct pier_mr_cache **ret_cache)
 {
+	PIER_REFUSE_NULL(pd, ret_cache);
 	PIER_ENTRY();
 	struct pier_mr_cache_attr known;
 	struct pier_mr_cache *cache;
@@ -189,6 +190,7 @@ int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 
 int pier_mr_cache_flush(struct pier_mr_cache *cache)
 {
+	PIER_REFUSE_NULL(cache);
 	int error = pier_check_process(&cache->object);
 
 	if (error)
@@ -202,6 +204,7 @@ int pier_mr_cache_flush(struct pier_mr_cache *cache)
 void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
 			       struct pier_mr_cache_stats *ret_stats, size_t size)
 {
+	PIER_REFUSE_NULL_AS(, cache, ret_stats);
 	struct pier_mr_cache_stats stats = { 0 };
 
 	if (!pier_inherited(&cache->object)) {
@@ -237,11 +240,9 @@ static int find_addresses(const struct pier_mr_range *range, struct pier_cache_k
 
 static int find_buffer(const struct pier_mr_range *range, struct pier_cache_key *key)
 {
-	int error = pier_check_given(range->buffer, "buffer");
+	int error = pier_check_buffer_range(range->buffer, range->offset, range->length,
+					    "a region of a cache");
 
-	if (!error)
-		error = pier_check_buffer_range(range->buffer, range->offset,
-						range->length, "a region of a cache");
 	if (error)
 		return error;
 	key->backend = range->buffer->backend;
@@ -577,6 +578,7 @@ static int serve_by_registering(const struct request *request, bool keep,
 int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *range,
 		      int access, struct pier_mr **ret_mr)
 {
+	PIER_REFUSE_NULL(cache, range, ret_mr);
 	struct request request = {
 		.cache = cache,
 		.range = range,
@@ -585,8 +587,6 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *r
 	struct pier_cache_entry *entry;
 	int error = pier_check_process(&cache->object);
 
-	if (!error)
-		error = pier_check_given(range, "range");
 	if (!error && range->length == 0)
 		error = pier_fail(EINVAL, "length 0: a region has at least one byte");
 	if (!error)
@@ -608,11 +608,10 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *r
 int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
 			     const struct pier_mr_range *range)
 {
+	PIER_REFUSE_NULL(cache, range);
 	struct pier_cache_key key;
 	int error = pier_check_process(&cache->object);
 
-	if (!error)
-		error = pier_check_given(range, "range");
 	if (!error)
 		error = make_key(range, 0, &key);
 	if (error || range->length == 0)

@@ -261,6 +261,7 @@ static int free_memory(struct pier_ring *ring)
 int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *attr,
 		     struct pier_ring **ret_ring)
 {
+	PIER_REFUSE_NULL(pd, ret_ring);
 	PIER_ENTRY();
 	struct pier_ring_attr known;
 	struct pier_ring *ring;
@@ -334,17 +335,20 @@ int pier_ring_destroy(struct pier_ring *ring)
 
 int pier_ring_fd(const struct pier_ring *ring)
 {
+	PIER_REFUSE_NULL(ring);
 	return ring->wake_fd;
 }
 
 int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
 {
+	PIER_REFUSE_NULL(ring, channel);
 	return pier_lanes_use(&ring->lanes, channel);
 }
 
 void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status,
 		     size_t size)
 {
+	PIER_REFUSE_NULL_AS(, ring, ret_status);
 	struct pier_ring_status status = {
 		.mr = ring->memory.mr,
 		.buffer = ring->buffer,
@@ -446,13 +450,12 @@ int pier_ring_fill(struct pier_ring *ring, const struct pier_ring_source *source
 		   uint32_t source_count, const struct pier_ring_read *reads,
 		   uint32_t count, uint32_t *ret_number)
 {
+	PIER_REFUSE_NULL(ring);
+	PIER_REFUSE_NULL_ARRAY(sources, source_count);
+	PIER_REFUSE_NULL_ARRAY(reads, count);
 	struct pier_fill *fill;
 	int error = pier_check_process(&ring->object);
 
-	if (!error)
-		error = pier_check_array(sources, source_count, "sources");
-	if (!error)
-		error = pier_check_array(reads, count, "reads");
 	if (error)
 		return error;
 	fill = find_free(ring);
@@ -495,11 +498,11 @@ static int find_fill(const struct pier_ring *ring, uint32_t number,
 int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 		    const struct pier_ring_source *sources, uint32_t source_count)
 {
+	PIER_REFUSE_NULL(ring);
+	PIER_REFUSE_NULL_ARRAY(sources, source_count);
 	struct pier_fill *fill = NULL;
 	int error = pier_check_process(&ring->object);
 
-	if (!error)
-		error = pier_check_array(sources, source_count, "sources");
 	if (error)
 		return error;
 	drop_released(ring);
@@ -519,6 +522,8 @@ int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 		      uint32_t *ret_indices, uint32_t capacity)
 {
+	PIER_REFUSE_NULL(ring);
+	PIER_REFUSE_NULL_ARRAY(ret_indices, capacity);
 	struct pier_fill *fill = NULL;
 	uint32_t count = 0;
 	int error = pier_check_process(&ring->object);
@@ -656,6 +661,7 @@ static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring
 
 int pier_ring_cancel(struct pier_ring *ring)
 {
+	PIER_REFUSE_NULL(ring);
 	int error = pier_check_process(&ring->object);
 
 	if (error)
@@ -669,6 +675,7 @@ int pier_ring_cancel(struct pier_ring *ring)
 
 int pier_ring_progress(struct pier_ring *ring)
 {
+	PIER_REFUSE_NULL(ring);
 	int error = pier_check_process(&ring->object);
 
 	if (error)
@@ -738,6 +745,7 @@ static int return_oldest(struct pier_ring *ring, struct pier_fill *fill,
 int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 		   struct pier_ring_slot *ret_slot)
 {
+	PIER_REFUSE_NULL(ring, ret_slot);
 	int result = pier_check_process(&ring->object);
 	struct pier_fill *fill;
 
@@ -754,6 +762,7 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 
 int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
 {
+	PIER_REFUSE_NULL(ring);
 	int error = pier_check_process(&ring->object);
 
 	if (error)
@@ -764,6 +773,7 @@ int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
 
 int pier_ring_wake(struct pier_ring *ring)
 {
+	PIER_REFUSE_NULL(ring);
 	int error = pier_check_process(&ring->object);
 
 	if (error)
@@ -780,12 +790,11 @@ int pier_ring_wake(struct pier_ring *ring)
  */
 int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
 {
+	PIER_REFUSE_NULL(ring, slot);
 	unsigned long long ticket;
 	bool held = false;
 	int error = pier_check_process(&ring->object);
 
-	if (!error)
-		error = pier_check_given(slot, "slot");
 	if (error)
 		return error;
 	ticket = slot->sequence + 1;

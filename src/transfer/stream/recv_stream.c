@@ -302,6 +302,7 @@ static int flush_arrived(struct pier_receiver *receiver)
 
 int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret_end)
 {
+	PIER_REFUSE_NULL(receiver, ret_end);
 	int error = pier_check_process(&receiver->drive.object);
 	uint64_t end = receiver->stream.arrived;
 
@@ -318,6 +319,7 @@ int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret_end)
 
 int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
 {
+	PIER_REFUSE_NULL(receiver);
 	struct pier_recv_stream *stream = &receiver->stream;
 	int error = pier_check_process(&receiver->drive.object);
 
@@ -341,6 +343,7 @@ int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
 
 int pier_receiver_fail(struct pier_receiver *receiver, int error)
 {
+	PIER_REFUSE_NULL(receiver);
 	int wrong = pier_check_process(&receiver->drive.object);
 
 	if (!wrong)

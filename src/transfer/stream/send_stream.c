@@ -94,6 +94,7 @@ bool pier_send_stream_has_news(const struct pier_drive *drive)
 
 uint64_t pier_transfer_limit(struct pier_transfer *transfer)
 {
+	PIER_REFUSE_NULL_AS(0, transfer);
 	struct pier_stream *stream = &transfer->stream.base;
 
 	if (stream->size)
@@ -123,6 +124,7 @@ static int check_extension(const struct pier_transfer *transfer, uint64_t end)
 
 int pier_transfer_extend(struct pier_transfer *transfer, uint64_t end)
 {
+	PIER_REFUSE_NULL(transfer);
 	int error = pier_check_process(&transfer->drive.object);
 	uint64_t start = transfer->attr.length;
 
@@ -481,6 +483,7 @@ bool pier_send_stream_owes_note(const struct pier_transfer *transfer)
 
 int pier_transfer_finish(struct pier_transfer *transfer)
 {
+	PIER_REFUSE_NULL(transfer);
 	int error = pier_check_process(&transfer->drive.object);
 
 	if (!error)
@@ -492,6 +495,7 @@ int pier_transfer_finish(struct pier_transfer *transfer)
 
 int pier_transfer_released(struct pier_transfer *transfer, uint64_t end)
 {
+	PIER_REFUSE_NULL(transfer);
 	int error = pier_check_process(&transfer->drive.object);
 
 	if (!error)
@@ -504,6 +508,7 @@ int pier_transfer_released(struct pier_transfer *transfer, uint64_t end)
 
 int pier_transfer_fail(struct pier_transfer *transfer, int error)
 {
+	PIER_REFUSE_NULL(transfer);
 	int wrong = pier_check_process(&transfer->drive.object);
 
 	if (!wrong)

@@ -144,7 +144,7 @@ static void refuses_invalid_backends(void **state)
 	struct pier_backend table = own;
 
 	(void)state;
-	expect_refused(NULL, EINVAL, "its table is NULL");
+	expect_refused(NULL, EINVAL, "backend is NULL");
 	expect_refused(
 		&own, EEXIST,
 		"a backend named own is already registered (pier_backend_register())");

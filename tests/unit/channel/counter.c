@@ -95,7 +95,7 @@ static void child_leaves_the_counter_alone(void **state)
 	counter->object.generation++;
 	expect_result(pier_counter_bind(counter, &mr), -ECHILD);
 	test_assert_sentence("counter on fake0");
-	expect_result(pier_counter_bind_imm(counter, &mr, NULL, 1), -ECHILD);
+	expect_result(pier_counter_bind_imm(counter, &mr, (void *)&mr, 1), -ECHILD);
 	expect_result(pier_counter_unbind(counter, &mr), -ECHILD);
 	expect_result(pier_counter_add(counter, 5), -ECHILD);
 	expect_result(pier_counter_wait(counter, 0, 0), -ECHILD);

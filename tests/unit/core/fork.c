@@ -382,8 +382,8 @@ CALL(group_barrier_of,
      pier_group_barrier_of(fixture->group, PIER_BARRIER_CENTRAL, NULL, 0, TIME_MS))
 CALL(group_channel, pier_channel_destroy(pier_group_channel(fixture->group, 0)))
 CALL(destroy_group, pier_group_destroy(fixture->group))
-CALL(reg_mr_async,
-     pier_mr_reg_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
+CALL(reg_mr_async, pier_mr_reg_async(fixture->queue, fixture->pd,
+				     &(struct pier_mr_attr){ 0 }, &fixture->registration))
 CALL(wait_event, pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 },
 				       sizeof(struct pier_event)))
 CALL(cancel, pier_registration_cancel(fixture->registration))

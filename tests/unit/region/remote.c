@@ -207,7 +207,7 @@ static void rejects_hostile_texts(void **state)
 	assert_int_equal(pier_remote_from_text(changed, &back), -EBADMSG);
 	snprintf(changed, sizeof(changed), "pier-endpoint:%s", strchr(text, ':') + 1);
 	assert_int_equal(pier_remote_from_text(changed, &back), -EBADMSG);
-	assert_int_equal(pier_remote_from_text(NULL, &back), -EBADMSG);
+	assert_int_equal(pier_remote_from_text(NULL, &back), -EINVAL);
 	assert_int_equal(pier_remote_from_text("pier-remote:", &back), -EMSGSIZE);
 	/* The version is the fifth byte. */
 	snprintf(changed, sizeof(changed), "%s", text);

@@ -370,7 +370,7 @@ static void rejects_hostile_texts(void **state)
 	refuse_text(changed, -EBADMSG);
 	snprintf(changed, sizeof(changed), "pier-remote:%s", text + 16);
 	refuse_text(changed, -EBADMSG);
-	refuse_text(NULL, -EBADMSG);
+	refuse_text(NULL, -EINVAL);
 	memset(longest, '0', sizeof(longest) - 1);
 	memcpy(longest, text, 16);
 	refuse_text(longest, -EBADMSG);

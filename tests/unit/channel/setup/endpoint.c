@@ -239,7 +239,7 @@ static void rejects_malformed_texts(void **state)
 	snprintf(changed, sizeof(changed), "%s%01000d", text, 0);
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
 	/* As getenv(3) returns it. */
-	assert_int_equal(pier_endpoint_from_text(NULL, &result), -EBADMSG);
+	assert_int_equal(pier_endpoint_from_text(NULL, &result), -EINVAL);
 	assert_int_equal(pier_endpoint_from_text("", &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("pier-endpoint:", &result), -EMSGSIZE);
 }
