@@ -12,6 +12,8 @@ from suite import ROOT, clean_environment
 
 # Well above what two slow cores need, on a fresh machine too.
 SECONDS = 1800
+# Of C and of C++.
+COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
 
 def introspect(folder, what):
@@ -109,8 +111,7 @@ class Build:
         return []
 
     def run(self, slots):
-        cxx = {"gcc": "g++", "clang": "clang++"}[self.compiler]
-        env = {**clean_environment(), "CC": self.compiler, "CXX": cxx}
+        env = {**clean_environment(), "CC": self.compiler, "CXX": COMPILERS[self.compiler]}
         ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
         # If the folder is older than its meson.build, its tests are known only afterwards.
         return (self.configure(env) and

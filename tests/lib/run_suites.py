@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds and runs the suites of tests/run, and prints the count of their cases.
-
-usage: run_suites.py [--strict] [--whole] [--left-out "SUITE..."] SUITE...
-"""
+"""Builds and runs the suites of tests/run, and prints the count of their cases."""
 
 import argparse
 import re
@@ -15,6 +12,10 @@ from suite import ROOT, Suite
 from suites import BUILDS, SUITES
 from tap import Tally
 
+DEFAULT = ["unit", "conformance", "consumer", "tools"]
+# Only before a release. The others are "all", in their order.
+RELEASE = ["configurations", "fresh", "bench"]
+ALL = [name for name in SUITES if name not in RELEASE]
 # Suites that need hardware that few machines have.
 MAY_SKIP = {"gpu", "nic"}
 # More unsteady programs fail the run.
@@ -22,57 +23,6 @@ MOST_UNSTEADY = 3
 # Known ones, which fail the run.
 UNSTEADY = ROOT / "tests/unsteady"
 ENTRY = re.compile(r"\d{4}-\d\d-\d\d (\S+: [^:]+): \S.*")
-
-
-class BuildTask(Task):
-    """A build that suites wait for."""
-
-    def __init__(self, everything, build):
-        super().__init__("build " + build.name, build=True)
-        self.everything = everything
-        self.target = build
-
-    def work(self, slots):
-        return self.target.run(slots)
-
-    def done(self, result):
-        self.everything.end_build(self.target.name, result is True)
-
-
-class ProgramTask(Task):
-    """Runs one program of a suite, or runs it again after it has failed."""
-
-    def __init__(self, everything, suite, program, first=None):
-        super().__init__("%s: %s" % (suite.name, program.name), alone=program.alone,
-                         urgent=first is not None, priority=program.priority)
-        self.everything = everything
-        self.suite = suite
-        self.program = program
-        self.first = first  # the tally of the run that failed
-
-    def start(self):
-        self.suite.clock.start()
-
-    def work(self, slots):
-        if self.suite.left() <= 0:
-            return Failure("was not run: the %d s of this suite are over" % self.suite.deadline())
-        return self.program.run(), processor_seconds()
-
-    def done(self, result):
-        self.suite.clock.stop(0 if isinstance(result, Failure) else result[1])
-        if isinstance(result, Failure):
-            self.suite.fail("%s: %s" % (self.program.name, result.reason))
-        else:
-            tally = result[0]
-            if self.first:
-                tally.replace(self.first)
-            elif self.everything.runs_again(tally):
-                say("-- again, alone: " + self.name)
-                self.everything.scheduler.add(
-                    ProgramTask(self.everything, self.suite, self.program, tally))
-                return
-            self.suite.tally.add(tally)
-        self.everything.end_program(self.suite)
 
 
 class Everything:
@@ -89,19 +39,16 @@ class Everything:
         self.missing = {}
 
     def run(self):
-        for suite in self.waiting:
+        needed = {}
+        for suite in self.suites:
             for name, tests in SUITES[suite.name].builds.items():
                 BUILDS[name].want(tests)
-        needed = [name for suite in self.waiting for name in SUITES[suite.name].builds]
-        for name in dict.fromkeys(needed):
-            self.scheduler.add(BuildTask(self, BUILDS[name]))
+                needed[name] = BUILDS[name]
+        for name, build in needed.items():
+            self.scheduler.add(Task("build " + name, build.run, lambda result, name=name: self.end_build(
+                name, result is True), build=True))
         self.start_suites()
         self.scheduler.run()
-
-    def runs_again(self, tally):
-        """Whether a program with this tally is run again. A lost run takes no longer for it."""
-        lost = len(self.tally().failed)
-        return not self.strict and lost <= MOST_UNSTEADY and tally.is_worth_another_run()
 
     def tally(self):
         """The tally of all programs that have ended."""
@@ -115,25 +62,49 @@ class Everything:
         self.start_suites()
 
     def start_suites(self):
-        """The suites whose builds have all ended."""
-        ready = [suite for suite in self.waiting
-                 if all(name in self.built for name in SUITES[suite.name].builds)]
-        for suite in ready:
-            self.waiting.remove(suite)
-            self.start_suite(suite)
+        """Those whose builds have all ended."""
+        for suite in list(self.waiting):
+            builds = SUITES[suite.name].builds
+            if all(name in self.built for name in builds):
+                self.waiting.remove(suite)
+                self.start_suite(suite, [name for name in builds if not self.built[name]])
 
-    def start_suite(self, suite):
-        failed = [name for name in SUITES[suite.name].builds if not self.built[name]]
+    def start_suite(self, suite, failed):
         for name in failed:
             suite.fail("build %s failed" % name)
         programs = [] if failed else list(SUITES[suite.name].programs(suite))
-        for program in programs:
-            self.scheduler.add(ProgramTask(self, suite, program))
         self.missing[suite.name] = len(programs)
+        for program in programs:
+            self.start_program(suite, program)
         if not programs:
             self.end_suite(suite)
 
-    def end_program(self, suite):
+    def start_program(self, suite, program, first=None):
+        """Run a program, or run it again: its first run had that tally."""
+        def work(slots):
+            if suite.left() <= 0:
+                return Failure("was not run: the %d s of this suite are over" % suite.deadline())
+            return program.run(), processor_seconds()
+
+        self.scheduler.add(Task(
+            "%s: %s" % (suite.name, program.name), work,
+            lambda result: self.end_program(suite, program, first, result), suite.clock.start,
+            alone=program.alone, urgent=first is not None, priority=program.priority))
+
+    def end_program(self, suite, program, first, result):
+        suite.clock.stop(0 if isinstance(result, Failure) else result[1])
+        if isinstance(result, Failure):
+            suite.fail("%s: %s" % (program.name, result.reason))
+        else:
+            tally = result[0]
+            if first:
+                tally.replace(first)
+            # A run that is lost takes no longer for it.
+            elif not self.strict and len(self.tally().failed) <= MOST_UNSTEADY and tally.is_worth_another_run():
+                say("-- again, alone: %s: %s" % (suite.name, program.name))
+                self.start_program(suite, program, tally)
+                return
+            suite.tally.add(tally)
         self.missing[suite.name] -= 1
         if not self.missing[suite.name]:
             self.end_suite(suite)
@@ -161,21 +132,32 @@ def problems_of_unsteady(unsteady, known):
         yield "%d programs are unsteady, more than %d" % (len(unsteady), MOST_UNSTEADY)
 
 
-def read_unsteady():
-    return UNSTEADY.read_text().splitlines() if UNSTEADY.exists() else []
+def read_options():
+    parser = argparse.ArgumentParser(
+        "tests/run", epilog="suites: %s; without a name: %s; all: every suite but %s; release: every suite" % (
+            " ".join(ALL + RELEASE), " ".join(DEFAULT), " ".join(RELEASE)))
+    parser.add_argument("--strict", action="store_true", help="a program that fails is not run again")
+    parser.add_argument("--whole", action="store_true", help="also what the suites leave to release")
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    options, unknown = parser.parse_known_args()
+    unknown += [name for name in options.suites if name not in (*SUITES, "all", "release")]
+    if unknown:
+        print("tests/run: no such suite: " + unknown[0], file=sys.stderr)
+        parser.print_usage(sys.stderr)
+        say("0 passed, 1 failed, 0 skipped")
+        sys.exit(2)
+    groups = {"all": ALL, "release": ALL + RELEASE}
+    options.whole |= "release" in options.suites
+    options.names = [suite for name in options.suites or DEFAULT for suite in groups.get(name, [name])]
+    return options
 
 
 def main():
     started = time.monotonic()
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--left-out", default="")
-    parser.add_argument("suites", nargs="+")
-    options = parser.parse_args()
+    options = read_options()
     stop_on_signals()
     adopt_orphans()
-    everything = Everything(options.suites, options.strict, options.whole)
+    everything = Everything(options.names, options.strict, options.whole)
     status = 0
     problem = None
     try:
@@ -188,7 +170,8 @@ def main():
     tally = everything.tally()
     if problem:
         tally.failed.append(problem)
-    tally.failed += problems_of_unsteady(tally.unsteady, read_unsteady())
+    known = UNSTEADY.read_text().splitlines() if UNSTEADY.exists() else []
+    tally.failed += problems_of_unsteady(tally.unsteady, known)
     for line in tally.skip_lines():
         say("skipped: " + line)
     for line in tally.failed:
@@ -197,8 +180,9 @@ def main():
         say("nothing ran")
     say("-- total: %.0f s (%.0f s of processors)" % (
         time.monotonic() - started, processor_seconds()))
-    if options.left_out:
-        say("-- left out: %s; ./tests/run all runs these too" % options.left_out)
+    if not options.suites:
+        left_out = [name for name in ALL if name not in DEFAULT]
+        say("-- left out: %s; ./tests/run all runs these too" % " ".join(left_out))
     for sentence in tally.unsteady:
         say("unsteady: " + sentence)
     say(str(tally))

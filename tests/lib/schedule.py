@@ -26,10 +26,8 @@ FORK = multiprocessing.get_context("fork")
 STOP_SECONDS = 20
 # With more tasks, the tests' own deadlines would be too short.
 MOST_AT_ONCE = 8
-# One more runs at a time when a processor was idle at so many looks in a row, and one fewer
-# when none was.
+# So often one more task than there are slots may start, if a processor is idle.
 LOOK_SECONDS = 0.5
-SAME_LOOKS = 4
 
 
 class Interrupted(Exception):
@@ -60,30 +58,25 @@ def has_idle_processor():
 
 
 class Task:
-    """Work for a separate process.
+    """Work for a separate process: work(slots) runs there, and its result is passed to done().
 
     One that is alone runs when all others have ended, and prints at once; an urgent one
     starts as soon as those that run have ended. A build is what others wait for: one runs
     at a time, in all slots but one, which is left to a program if there is one. Tasks of
-    higher priority start first: long ones.
+    higher priority start first: long ones. start() is called before, in the scheduler's
+    process, as done() is: with a Failure if there is no result.
     """
 
-    def __init__(self, name, alone=False, build=False, urgent=False, priority=0):
+    def __init__(self, name, work, done, start=lambda: None, alone=False, build=False, urgent=False,
+                 priority=0):
         self.name = name
+        self.work = work
+        self.done = done
+        self.start = start
         self.priority = priority
         self.alone = alone or urgent
         self.build = build
         self.urgent = urgent
-
-    def start(self):
-        """Called in the scheduler's process, before work()."""
-
-    def work(self, slots):
-        """Called in the task's own process; its result is passed to done()."""
-        raise NotImplementedError
-
-    def done(self, result):
-        """Called in the scheduler's process; with a Failure if there is no result."""
 
 
 class Failure:
@@ -154,10 +147,8 @@ class Scheduler:
 
     def __init__(self, slots, has_idle=has_idle_processor):
         self.slots = slots
-        self.at_once = slots
         self.has_idle = has_idle
         self.next_look = time.monotonic() + LOOK_SECONDS
-        self.idle_looks = self.busy_looks = 0
         self.tasks = []
         self.children = []
 
@@ -181,9 +172,8 @@ class Scheduler:
     def used(self):
         return sum(child.slots for child in self.children)
 
-    def start_next(self):
-        """Start a task if there is one that can start now."""
-        free = self.at_once - self.used()
+    def start_next(self, free):
+        """Start a task if there is one that can start now, in this number of slots."""
         if any(child.task.alone for child in self.children):
             free = 0
         task = self.next_task() if free > 0 else None
@@ -206,8 +196,8 @@ class Scheduler:
     def run(self):
         """Run all tasks, including those that done() adds."""
         try:
-            while self.start_next() or self.children:
-                while self.start_next():
+            while self.start_next(self.slots - self.used()) or self.children:
+                while self.start_next(self.slots - self.used()):
                     pass
                 self.wait()
         except BaseException:
@@ -223,19 +213,8 @@ class Scheduler:
             child.task.done(child.end())
         if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + LOOK_SECONDS
-            self.look()
-
-    def look(self):
-        is_idle = self.has_idle()
-        self.idle_looks = self.idle_looks + 1 if is_idle else 0
-        self.busy_looks = 0 if is_idle else self.busy_looks + 1
-        if self.idle_looks == SAME_LOOKS:
-            if self.used() >= self.at_once:
-                self.at_once = min(self.at_once + 1, max(self.slots, MOST_AT_ONCE))
-            self.idle_looks = 0
-        elif self.busy_looks == SAME_LOOKS:
-            self.at_once = max(self.at_once - 1, self.slots)
-            self.busy_looks = 0
+            if self.has_idle():
+                self.start_next(MOST_AT_ONCE - self.used())
 
     def stop(self):
         """End all tasks and their programs."""

@@ -76,6 +76,8 @@ class Clock:
 class Suite:
     """One suite while it runs: its tally, its clock and its environment."""
 
+    patience = 1  # of the time limits of its programs
+
     def __init__(self, name, strict=False, whole=True):
         self.name = name
         self.strict = strict  # no program is run again
@@ -95,7 +97,7 @@ class Suite:
         say("not ok - %s: %s" % (self.name, problem))
         self.tally.failed.append("%s: %s" % (self.name, problem))
 
-    def program(self, name, argv, seconds, env=None, cwd=None):
+    def program(self, name, argv, seconds, env=None, cwd=ROOT):
         """Run a test program in an empty temporary folder, which it must empty.
 
         What it leaves running must become a child of this process: adopt_orphans().
