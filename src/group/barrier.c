@@ -429,7 +429,7 @@ static int finish_last_barrier(struct pier_group *group, const struct round *rou
 		group->sending[0], group->size, round->timeout_ms);
 }
 
-int pier_group_meet(struct pier_group *group, int64_t deadline, int timeout_ms)
+int pier_group_confirm(struct pier_group *group, int64_t deadline, int timeout_ms)
 {
 	const struct round round = {
 		.count = group->size,

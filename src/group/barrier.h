@@ -32,7 +32,7 @@ int pier_group_post_receives(struct pier_group_member *member);
  *
  * timeout_ms  the caller's, for the error sentence
  */
-int pier_group_meet(struct pier_group *group, int64_t deadline, int timeout_ms);
+int pier_group_confirm(struct pier_group *group, int64_t deadline, int timeout_ms);
 
 /*
  * The member has failed because of that rank: remember it and leave the sentence.

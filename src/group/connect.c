@@ -444,7 +444,7 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 	deadline = pier_deadline(timeout_ms);
 	error = connect_to_all(group, blobs);
 	if (!error)
-		error = pier_group_meet(group, deadline, timeout_ms);
+		error = pier_group_confirm(group, deadline, timeout_ms);
 	group->state = error ? PIER_GROUP_FAILED : PIER_GROUP_CONNECTED;
 	if (!error)
 		return 0;

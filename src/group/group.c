@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -328,13 +327,6 @@ bool pier_group_watch(struct pier_group *group, uint32_t rank,
 	return true;
 }
 
-static int look_once(struct pier_group *group, pier_group_look *look, void *subject)
-{
-	group->look++;
-	group->watch_count = 0;
-	return look(group, subject);
-}
-
 /* One wait of a group. */
 struct group_wait {
 	struct pier_group *group;
@@ -346,7 +338,9 @@ static int check_look(void *subject)
 {
 	const struct group_wait *wait = subject;
 
-	return look_once(wait->group, wait->look, wait->subject);
+	wait->group->look++;
+	wait->group->watch_count = 0;
+	return wait->look(wait->group, wait->subject);
 }
 
 /* All channels at once, so that none uses up the time of the others. */
