@@ -222,10 +222,10 @@ void print_help_line(size_t column, const char *label, const char *text)
 /* Print lines, each folded behind the blanks that it begins with. */
 static void print_lines(const char *text)
 {
-	for (; *text; text += strcspn(text, "\n") + 1) {
+	for (; text && *text; text += strcspn(text, "\n") + 1) {
 		char margin[64];
 
-		snprintf(margin, sizeof(margin), "%.*s", (int)strspn(text, " "), text);
+		snprintf(margin, sizeof(margin), "%*s", (int)strspn(text, " "), "");
 		print_folded(stdout, margin, "%.*s", (int)strcspn(text, "\n"), text);
 	}
 }

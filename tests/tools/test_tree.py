@@ -413,6 +413,14 @@ class Failures(Tree):
         self.assertEqual(os.readlink(there / "empty"), str(self.folder / "outside"))
         self.assertEqual(os.readlink(there / "dangling"), "/nowhere")
 
+    def test_the_sentence_about_a_long_path_has_its_reason(self):
+        path = "/".join(["x" * 250] * 5)
+        (self.folder / "tree" / path).mkdir(parents=True)
+        in_the_way = self.folder / "there/tree" / path
+        in_the_way.parent.mkdir(parents=True)
+        in_the_way.write_bytes(b"stays")
+        self.left_out(1, "tree/[x/]+: there is something that is no directory", "-r", "tree", "there")
+
     def test_links_in_the_destination_are_not_followed(self):
         tree = self.plant()
         outside = self.folder / "outside"

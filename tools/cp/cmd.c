@@ -416,17 +416,6 @@ static bool is_of_destination(const struct copy *copy)
 	return copy->control.failure_from_peer || copy->failure.status == EXIT_PEER;
 }
 
-/* Drop the failure of a destination, which report_chain() counts. */
-static void set_aside(struct copy *copy, bool known, bool retried)
-{
-	if (!is_of_destination(copy))
-		return;
-	if (!known)
-		print_error("pier cp: %s%s", copy->failure.text,
-			    retried ? "; it is tried once more at the end" : "");
-	copy->failure = (struct failure){ 0 };
-}
-
 /* One attempt. */
 static void try_chain(struct copy *copy)
 {
@@ -477,7 +466,14 @@ static void run_chains(struct copy *copy)
 			keep_result(&arrived, &copy->transfer);
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
-		set_aside(copy, chain->hub.again, retried);
+		/* Drop the failure of a destination, which report_chain() counts. */
+		if (is_of_destination(copy)) {
+			if (!chain->hub.again)
+				print_error("pier cp: %s%s", copy->failure.text,
+					    retried ? "; it is tried once more at the end"
+						    : "");
+			copy->failure = (struct failure){ 0 };
+		}
 		if (again) {
 			forget_peers();
 			close_notices(&copy->transfer.notices);

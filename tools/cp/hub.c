@@ -780,20 +780,6 @@ static void take_destination_failure(struct hub *hub, uint32_t index)
 	control_close(&node->control);
 }
 
-/* Whoever is left hears that the copy ends, and not only that a pipe was closed. */
-static void dismiss_all(struct hub *hub)
-{
-	const struct failure *failure = &hub->nodes[0].failure;
-	bool is_reason = failure->status && failure->status != EXIT_PEER;
-
-	hub->phase = HUB_OVER;
-	for (uint32_t i = 1; i < hub->count; i++) {
-		send_error(hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
-			   is_reason ? failure->text : "the client ended the copy");
-		control_flush(&hub->nodes[i].control);
-	}
-}
-
 static bool is_any_behind(const struct hub *hub)
 {
 	for (uint32_t i = 1; i < hub->count; i++)
@@ -937,6 +923,8 @@ static bool serve_nodes(struct hub *hub, struct pollfd *fds)
 void *run_hub(void *argument)
 {
 	struct hub *hub = argument;
+	const struct failure *failure = &hub->nodes[0].failure;
+	bool is_reason;
 	struct pollfd *fds = calloc(2 * (size_t)hub->count, sizeof(*fds));
 
 	hub->ticked_ns = hub->system_ns = now_ns();
@@ -945,7 +933,15 @@ void *run_hub(void *argument)
 	start_times(hub);
 	while (fds && serve_nodes(hub, fds))
 		;
-	dismiss_all(hub);
+	/* Whoever is left hears that the copy ends, and not only that a pipe was closed.
+	 */
+	hub->phase = HUB_OVER;
+	is_reason = failure->status && failure->status != EXIT_PEER;
+	for (uint32_t i = 1; i < hub->count; i++) {
+		send_error(hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
+			   is_reason ? failure->text : "the client ended the copy");
+		control_flush(&hub->nodes[i].control);
+	}
 	free(fds);
 	return NULL;
 }

@@ -179,17 +179,6 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	return 0;
 }
 
-static int alloc_headers(struct link *link, struct failure *failure)
-{
-	size_t length = (size_t)link->depth * PIER_STREAM_BLOCK;
-
-	link->headers = aligned_alloc(PAGE, (length + PAGE - 1) / PAGE * PAGE);
-	if (!link->headers)
-		return fail(failure, EXIT_DEVICE, "out of memory");
-	memset(link->headers, 0, length);
-	return 0;
-}
-
 /* On each rail: all that there are, if it is alone. */
 static uint32_t chunks_in_flight(const struct link *link)
 {
@@ -251,8 +240,14 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	link->rail_count = (uint32_t)count < link->depth ? (uint32_t)count : link->depth;
 	link->stream_size = link->depth *
 			    (link->ipc ? PIER_STREAM_BLOCK : link_stride(link));
-	if (link->ipc && alloc_headers(link, control->failure) < 0)
-		return -1;
+	if (link->ipc) {
+		size_t length = ((size_t)link->stream_size + PAGE - 1) / PAGE * PAGE;
+
+		link->headers = aligned_alloc(PAGE, length);
+		if (!link->headers)
+			return fail(control->failure, EXIT_DEVICE, "out of memory");
+		memset(link->headers, 0, length);
+	}
 	for (uint32_t i = 0; i < link->rail_count; i++)
 		/* The first device may choose the memory. */
 		if (open_device(link, &link->rails[i], pairs[i].device,

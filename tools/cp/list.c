@@ -95,11 +95,6 @@ const char *list_path(const struct file_list *list, const struct list_entry *ent
 	return list->names + entry->name;
 }
 
-const char *list_target(const struct file_list *list, const struct list_entry *entry)
-{
-	return list->names + entry->target;
-}
-
 /* The last entry that begins at or before the offset: those before it may be empty. */
 struct list_entry *find_in_list(const struct file_list *list, uint64_t offset)
 {

@@ -117,8 +117,6 @@ void free_list(struct file_list *list);
 /* Valid until the next add_to_list(). */
 const char *list_path(const struct file_list *list, const struct list_entry *entry);
 
-const char *list_target(const struct file_list *list, const struct list_entry *entry);
-
 /* The file with the byte at `offset` of the sequence, which is less than its size. */
 struct list_entry *find_in_list(const struct file_list *list, uint64_t offset);
 

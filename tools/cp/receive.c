@@ -507,6 +507,20 @@ static int abandon_copy(struct receiver *receiver)
 	return transfer->failure->status ? -1 : 0;
 }
 
+/* In a dry run: show the notices of the sending server. */
+static int take_file_notices(struct transfer *transfer)
+{
+	struct frame frame;
+
+	do {
+		if (control_receive(transfer->control, &frame) < 0 ||
+		    (frame.type != FRAME_END &&
+		     take_frame(&transfer->connection, &frame) < 0))
+			return -1;
+	} while (frame.type != FRAME_END);
+	return 0;
+}
+
 static int receive_file(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;

@@ -119,20 +119,6 @@ static uint64_t next_allowed_ns(const struct sender *sender)
 	return at > now_ns() ? at : 0;
 }
 
-static int post_chunk(struct sender *sender, struct slot *slot)
-{
-	struct transfer *transfer = sender->transfer;
-
-	update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
-	if (pier_transfer_extend(transfer->link.transfer,
-				 record_end(&transfer->link, slot)) < 0)
-		return fail_pier(transfer->failure, EXIT_DEVICE);
-	slot->state = SLOT_POSTED;
-	sender->posted++;
-	sender->bytes_posted += slot->chunk.hole ? 0 : slot->chunk.length;
-	return 0;
-}
-
 static bool all_posted(const struct sender *sender)
 {
 	return sender->bytes_read == sender->transfer->size &&
@@ -142,17 +128,25 @@ static bool all_posted(const struct sender *sender)
 /* In file order. Returns the number of chunks, or -1. */
 static int post_ready(struct sender *sender)
 {
+	struct transfer *transfer = sender->transfer;
+	struct link *link = &transfer->link;
 	int count = 0;
 
 	while (sender->posted < sender->read &&
 	       slot_of(sender, sender->posted)->state == SLOT_READY &&
 	       !next_allowed_ns(sender)) {
-		if (post_chunk(sender, slot_of(sender, sender->posted)) < 0)
-			return -1;
+		struct slot *slot = slot_of(sender, sender->posted);
+
+		update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
+		if (pier_transfer_extend(link->transfer, record_end(link, slot)) < 0)
+			return fail_pier(transfer->failure, EXIT_DEVICE);
+		slot->state = SLOT_POSTED;
+		sender->posted++;
+		sender->bytes_posted += slot->chunk.hole ? 0 : slot->chunk.length;
 		count++;
 	}
 	if (all_posted(sender))
-		link_finish(&sender->transfer->link);
+		link_finish(link);
 	return count;
 }
 

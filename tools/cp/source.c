@@ -286,30 +286,24 @@ static void find_data(struct sources *sources, int fd, uint64_t start, uint64_t 
 	sources->data_end = start + end;
 }
 
-/*
- * Where the next file begins that has holes, or that is large: direct reads need chunks
- * whose offsets in the file are aligned. Returns `limit` or the end if that is before.
- */
-static uint64_t find_next_start(const struct file_list *list,
-				const struct list_entry *entry, uint64_t limit)
-{
-	const struct list_entry *end = list->entries + list->count;
-
-	while (++entry < end && entry->offset < limit)
-		if (entry->sparse || entry->size >= DIRECT_SIZE)
-			return entry->offset;
-	return limit < list->size ? limit : list->size;
-}
-
 /* A chunk of data may have many files. */
 static void find_tree_data(struct sources *sources, size_t most, struct chunk *chunk)
 {
-	const struct list_entry *entry = find_in_list(&sources->list, chunk->offset);
+	const struct file_list *list = &sources->list;
+	const struct list_entry *entry = find_in_list(list, chunk->offset);
+	const struct list_entry *end = list->entries + list->count;
+	uint64_t limit = chunk->offset + most;
 	int fd;
 
 	if (!entry->sparse) {
-		sources->data_end = find_next_start(&sources->list, entry,
-						    chunk->offset + most);
+		/* A chunk ends where the next file begins that has holes, or that is
+		 * large: direct reads need offsets in the file that are aligned. */
+		while (++entry < end && entry->offset < limit && !entry->sparse &&
+		       entry->size < DIRECT_SIZE)
+			;
+		if (entry < end && entry->offset < limit)
+			limit = entry->offset;
+		sources->data_end = limit < list->size ? limit : list->size;
 		return;
 	}
 	fd = open_entry(sources, entry);
@@ -382,26 +376,13 @@ static const char *read_listed(int fd, struct list_entry *entry, uint64_t offset
 	return is_listed(fd, entry) ? NULL : "it changed while it was copied";
 }
 
-/* Runs on a worker: the file is left out, and the others are copied. */
-static void leave_out_source(struct sources *sources, struct list_entry *entry,
-			     const char *reason)
-{
-	const struct file_list *list = &sources->list;
-	char sentence[sizeof(sources->transfer->failure->text)];
-
-	if (atomic_exchange(&entry->failed, true))
-		return;
-	snprintf(sentence, sizeof(sentence), "%.700s: %s", list_path(list, entry),
-		 reason);
-	add_notice(&sources->transfer->notices, (uint32_t)(entry - list->entries),
-		   sentence);
-}
-
-/* The bytes of a file that is left out are zero. */
+/* Runs on a worker. The bytes of a file that is left out are zero. */
 static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_data,
 		      size_t length)
 {
-	struct list_range range = { &sources->list, offset, length };
+	const struct file_list *list = &sources->list;
+	struct list_range range = { list, offset, length };
+	char sentence[sizeof(sources->transfer->failure->text)];
 
 	while (next_part(&range)) {
 		struct list_entry *entry = range.entry;
@@ -415,8 +396,13 @@ static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_dat
 					: read_listed(fd, entry, range.start, data,
 						      (size_t)range.length);
 			close_fd(fd);
-			if (reason)
-				leave_out_source(sources, entry, reason);
+			/* The others are copied. */
+			if (reason && !atomic_exchange(&entry->failed, true)) {
+				snprintf(sentence, sizeof(sentence), "%.700s: %s",
+					 list_path(list, entry), reason);
+				add_notice(&sources->transfer->notices,
+					   (uint32_t)(entry - list->entries), sentence);
+			}
 		}
 		if (atomic_load(&entry->failed))
 			memset(data, 0, (size_t)range.length);

@@ -458,21 +458,6 @@ struct store {
 	struct mac_state tag;
 };
 
-static void check_tag(struct store *store)
-{
-	struct slot *slot = store->slot;
-	const struct chunk *chunk = &slot->chunk;
-	uint8_t tag[CP_TAG_SIZE];
-
-	if (finish_tag(&store->tag, chunk, tag, &slot->failure) == 0 &&
-	    CRYPTO_memcmp(tag, slot->tag, CP_TAG_SIZE) != 0)
-		fail(&slot->failure, EXIT_VERIFY,
-		     "verification failed: bytes %" PRIu64 " to %" PRIu64
-		     " that arrived in %s memory differ from those the sender read",
-		     chunk->offset, chunk->offset + chunk->length - 1,
-		     store->target->transfer->link.report.memory);
-}
-
 /* In pieces, which are still in the CPU cache when they are hashed. */
 static int copy_out(struct store *store, uint64_t done, uint8_t *ret_bytes, size_t length)
 {
@@ -567,10 +552,17 @@ void store_chunk(struct target *target, struct slot *slot, void *piece)
 {
 	const struct cp_settings *settings = target->transfer->settings;
 	struct store store = { .target = target, .slot = slot };
+	const struct chunk *chunk = &slot->chunk;
+	uint8_t tag[CP_TAG_SIZE];
 
 	begin_tag(&store.tag, settings->secret, slot->chunk.number);
-	if ((slot->chunk.hole ? store_hole(&store) : store_data(&store, piece)) == 0 &&
-	    settings->verify)
-		check_tag(&store);
+	if ((chunk->hole ? store_hole(&store) : store_data(&store, piece)) == 0 &&
+	    settings->verify && finish_tag(&store.tag, chunk, tag, &slot->failure) == 0 &&
+	    CRYPTO_memcmp(tag, slot->tag, CP_TAG_SIZE) != 0)
+		fail(&slot->failure, EXIT_VERIFY,
+		     "verification failed: bytes %" PRIu64 " to %" PRIu64
+		     " that arrived in %s memory differ from those the sender read",
+		     chunk->offset, chunk->offset + chunk->length - 1,
+		     target->transfer->link.report.memory);
 	drop_mac(&store.tag);
 }

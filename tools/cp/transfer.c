@@ -75,22 +75,11 @@ void close_notices(struct notices *notices)
 	pthread_mutex_destroy(&notices->lock);
 }
 
-static unsigned int choose_threads(const struct transfer *transfer)
-{
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned int threads = THREADS_CHOSEN_MAX;
-
-	if (transfer->settings->threads)
-		return transfer->settings->threads;
-	if (processors < 2 * THREADS_CHOSEN_MAX)
-		threads = processors > 1 ? (unsigned int)(processors + 1) / 2 : 1;
-	/* Nothing reads ahead of direct reads: some threads wait for the disk. */
-	return transfer->role == CP_SENDER ? 2 * threads : threads;
-}
-
 int prepare_transfer(struct transfer *transfer)
 {
 	struct connection *connection = &transfer->connection;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned int threads = THREADS_CHOSEN_MAX;
 
 	if (open_connection(connection, transfer->size) < 0)
 		return -1;
@@ -99,7 +88,14 @@ int prepare_transfer(struct transfer *transfer)
 		print_error("pier cp: no usable RDMA device: using the software "
 			    "NIC " PIER_SOFT_DEVICE);
 	begin_digest(&transfer->digest, transfer->settings->secret, transfer->size);
-	return start_workers(choose_threads(transfer), PIECE_SIZE, &connection->workers,
+	if (processors < 2 * THREADS_CHOSEN_MAX)
+		threads = processors > 1 ? (unsigned int)(processors + 1) / 2 : 1;
+	/* Nothing reads ahead of direct reads: some threads wait for the disk. */
+	if (transfer->role == CP_SENDER)
+		threads *= 2;
+	if (transfer->settings->threads)
+		threads = transfer->settings->threads;
+	return start_workers(threads, PIECE_SIZE, &connection->workers,
 			     transfer->failure);
 }
 
@@ -135,7 +131,7 @@ static int take_file_notice(struct connection *connection, const struct frame *f
 		show_notice(transfer, NOTICE_OF_NO_FILE, notice.sentence);
 	if (connection->role == CP_RECEIVER && transfer->tree &&
 	    notice.number < transfer->tree->list.count)
-		leave_out_entry(transfer->tree, notice.number);
+		atomic_store(&transfer->tree->list.entries[notice.number].failed, true);
 	return 0;
 }
 
@@ -194,21 +190,6 @@ int fail_empty(struct transfer *transfer)
 	return -1;
 }
 
-static int pass_notice(struct transfer *transfer, const struct notice *notice)
-{
-	struct file_notice message = { .number = notice->number };
-
-	if (transfer->client)
-		show_notice(transfer, notice->number, notice->sentence);
-	if (notice->number == NOTICE_OF_DESTINATION)
-		return 0;
-	snprintf(message.sentence, sizeof(message.sentence), "%s", notice->sentence);
-	/* A receiver must leave the file out, too, and a server has no user. */
-	if (transfer->role == CP_SENDER || !transfer->client)
-		return send_message(transfer->control, FRAME_FILE, &message);
-	return 0;
-}
-
 int check_notices(const struct transfer *transfer)
 {
 	if (!transfer->notices.lost)
@@ -224,24 +205,20 @@ int pass_notices(struct transfer *transfer)
 	int result = 0, count = 0;
 
 	while (result == 0 && (notice = take_notice(&transfer->notices))) {
-		result = pass_notice(transfer, notice);
+		struct file_notice message = { .number = notice->number };
+
+		if (transfer->client)
+			show_notice(transfer, notice->number, notice->sentence);
+		snprintf(message.sentence, sizeof(message.sentence), "%s",
+			 notice->sentence);
+		/* A receiver must leave the file out, too, and a server has no user. */
+		if (notice->number != NOTICE_OF_DESTINATION &&
+		    (transfer->role == CP_SENDER || !transfer->client))
+			result = send_message(transfer->control, FRAME_FILE, &message);
 		free(notice);
 		count++;
 	}
 	if (result == 0)
 		result = check_notices(transfer);
 	return result < 0 ? -1 : count;
-}
-
-int take_file_notices(struct transfer *transfer)
-{
-	struct frame frame;
-
-	do {
-		if (control_receive(transfer->control, &frame) < 0 ||
-		    (frame.type != FRAME_END &&
-		     take_frame(&transfer->connection, &frame) < 0))
-			return -1;
-	} while (frame.type != FRAME_END);
-	return 0;
 }

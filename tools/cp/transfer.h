@@ -89,7 +89,4 @@ int fail_empty(struct transfer *transfer);
 /* Fails if the memory did not suffice for all notices. */
 int check_notices(const struct transfer *transfer);
 
-/* In a dry run: take those of the sending server. */
-int take_file_notices(struct transfer *transfer);
-
 #endif

@@ -24,24 +24,16 @@ enum {
 	BLOCK = 512, /* stat(3type): the unit of st_blocks */
 };
 
-void leave_out_entry(struct tree *tree, uint32_t number)
-{
-	atomic_store(&tree->list.entries[number].failed, true);
-}
-
-/*
- * The same for another reason, which is reported. NULL: the file system takes its name
- * for that of another file of the copy.
- */
+/* NULL: the file system takes its name for that of another file of the copy. */
 static void leave_out(struct tree *tree, struct list_entry *entry, const char *reason)
 {
-	char sentence[PATH_MAX + 256];
+	char sentence[sizeof(tree->failure->text)];
 
 	if (!reason)
 		reason = "the file system takes its name for that of another file of "
 			 "this copy";
 	atomic_store(&entry->failed, true);
-	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
+	snprintf(sentence, sizeof(sentence), "%.700s: %s", list_path(&tree->list, entry),
 		 reason);
 	tree->observer->report(tree->observer->context, sentence);
 }
@@ -405,7 +397,7 @@ static int finish_entry(struct tree *tree, struct list_entry *entry)
 		unlinkat(parent, name, 0);
 	/* Some file systems have no links. */
 	else if (parent < 0 ||
-		 symlinkat(list_target(&tree->list, entry), parent, name) < 0)
+		 symlinkat(tree->list.names + entry->target, parent, name) < 0)
 		leave_out(tree, entry, errno == EEXIST ? NULL : strerror(errno));
 	else if (tree->preserve)
 		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
@@ -456,19 +448,6 @@ static int finish_stage(struct tree *tree, struct failure *failure)
 	return 0;
 }
 
-/* Files that were left out may have been removed again. */
-static bool has_file(const struct tree *tree)
-{
-	for (uint32_t i = 0; i < tree->list.count; i++) {
-		const struct list_entry *entry = &tree->list.entries[i];
-
-		if (entry->kind == LIST_FILE && atomic_load(&entry->made) &&
-		    !atomic_load(&entry->failed))
-			return true;
-	}
-	return false;
-}
-
 /*
  * Children come after their parents, so a directory that is not empty has a file. Returns
  * 0, or -1 if there is one.
@@ -495,9 +474,16 @@ static int remove_directories(const struct tree *tree)
 /* The name of the stage may be that of something else by now: see rename(2). */
 void remove_stage(const struct tree *tree)
 {
+	const struct list_entry *entry = tree->list.entries;
+	bool has_file = false;
+
+	/* Files that were left out may have been removed again. */
+	for (uint32_t i = 0; i < tree->list.count; i++, entry++)
+		has_file |= entry->kind == LIST_FILE && atomic_load(&entry->made) &&
+			    !atomic_load(&entry->failed);
 	if (!tree->partial)
 		empty_directory(tree->stage, NULL);
-	else if (has_file(tree) || remove_directories(tree) < 0)
+	else if (has_file || remove_directories(tree) < 0)
 		return;
 	unlinkat(tree->base, tree->temporary, AT_REMOVEDIR);
 }
@@ -650,35 +636,31 @@ static int open_stage(struct tree *tree, const char *name,
 	return check_room(tree, failure);
 }
 
-/* Returns 0, or -1 with errno. */
-static int make_directory(struct tree *tree, struct list_entry *entry)
-{
-	const char *name;
-	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
-	int error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
-
-	close_fd(parent);
-	atomic_store(&entry->made, !error);
-	if (error == EEXIST)
-		leave_out(tree, entry, NULL);
-	errno = error;
-	return error && error != EEXIST ? -1 : 0;
-}
-
 /* What is below a directory that is left out is left out, too. */
 static int make_directories(struct tree *tree, struct failure *failure)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++) {
 		struct list_entry *entry = &tree->list.entries[i];
+		const char *name;
+		int parent;
 
 		if (look_around(tree, i) < 0)
 			return -1;
 		if (entry->parent != LIST_TOP &&
-		    atomic_load(&tree->list.entries[entry->parent].failed))
+		    atomic_load(&tree->list.entries[entry->parent].failed)) {
 			leave_out(tree, entry, "its directory is left out");
-		else if (entry->kind == LIST_DIRECTORY && !atomic_load(&entry->made) &&
-			 make_directory(tree, entry) < 0)
+			continue;
+		}
+		if (entry->kind != LIST_DIRECTORY || atomic_load(&entry->made))
+			continue;
+		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
+					   &name);
+		entry->made = parent >= 0 && mkdirat(parent, name, 0700) == 0;
+		close_fd(parent);
+		if (!entry->made && (parent < 0 || errno != EEXIST))
 			return fail_tree(tree, "make directories in", failure);
+		if (!entry->made)
+			leave_out(tree, entry, NULL);
 	}
 	return 0;
 }
@@ -915,28 +897,6 @@ static void finish_merged(struct tree *tree)
 	}
 }
 
-/* Nothing below a top goes to its place without it. The tops come first. */
-static bool has_moved(const struct tree *tree)
-{
-	const struct list_entry *entry = tree->list.entries;
-
-	for (uint32_t i = 0; i < tree->list.count && entry->parent == LIST_TOP;
-	     i++, entry++)
-		if (!atomic_load(&entry->failed))
-			return true;
-	return false;
-}
-
-/* The directories that the files are in now: the same file system. */
-static int sync_places(const struct tree *tree)
-{
-	if (!tree->sync_each)
-		return syncfs(tree->stage);
-	if (sync_directory(tree->base, tree->stage) < 0)
-		return -1;
-	return tree->above < 0 ? 0 : sync_directory(tree->above, tree->stage);
-}
-
 int commit_tree(struct tree *tree, struct failure *failure)
 {
 	void *placed = NULL;
@@ -953,8 +913,15 @@ int commit_tree(struct tree *tree, struct failure *failure)
 		place_entry(tree, &tree->list.entries[i], &placed);
 	tdestroy(placed, free);
 	finish_merged(tree);
-	tree->partial = tree->partial && !has_moved(tree);
-	if (sync_places(tree) < 0)
+	/* Nothing below a top goes to its place without it. The tops come first. */
+	for (uint32_t i = 0;
+	     i < tree->list.count && tree->list.entries[i].parent == LIST_TOP; i++)
+		tree->partial &= atomic_load(&tree->list.entries[i].failed);
+	/* The directories that the files are in now: the same file system. */
+	if (tree->sync_each ? sync_directory(tree->base, tree->stage) < 0 ||
+				      (tree->above >= 0 &&
+				       sync_directory(tree->above, tree->stage) < 0)
+			    : syncfs(tree->stage) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
 	return 0;
 }

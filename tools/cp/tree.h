@@ -64,9 +64,6 @@ enum part_kind {
 	PART_KEPT, /* as an earlier copy wrote it */
 };
 
-/* The sender could not read the file: it is not part of the copy. */
-void leave_out_entry(struct tree *tree, uint32_t number);
-
 /*
  * Prepare the stage of an earlier copy for this one: afterwards it has only files and
  * directories of the list, none longer than there, and all can be written.

@@ -136,21 +136,6 @@ static bool is_empty(int fd)
 	return !entry;
 }
 
-/* What a new file in the stage gets: another owner (NFS), or other modes (CIFS). */
-static int stat_new_file(int stage, struct stat *ret_stat)
-{
-	static const char name[] = "new";
-	int fd = openat(stage, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	int result;
-
-	if (fd < 0)
-		return -1;
-	result = fstat(fd, ret_stat);
-	close(fd);
-	unlinkat(stage, name, 0);
-	return result;
-}
-
 /*
  * Another user of the directory above may have exchanged it for another one before it was
  * opened: for one whose files would be lost, or one where that user can change the
@@ -159,12 +144,20 @@ static int stat_new_file(int stage, struct stat *ret_stat)
 static bool is_new_stage(int fd)
 {
 	struct stat stat, file;
+	int new, result;
 
 	if (fstat(fd, &stat) < 0 || !is_empty(fd))
 		return false;
 	if (is_stage(&stat, geteuid(), STAGE_MODE))
 		return true;
-	return stat_new_file(fd, &file) == 0 && file.st_uid == stat.st_uid &&
+	/* New files may get another owner (NFS), or other modes (CIFS). */
+	new = openat(fd, "new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (new < 0)
+		return false;
+	result = fstat(new, &file);
+	close(new);
+	unlinkat(fd, "new", 0);
+	return result == 0 && file.st_uid == stat.st_uid &&
 	       (!(stat.st_mode & 077) || (file.st_mode & 077));
 }
 
@@ -311,27 +304,20 @@ static int open_existing_partial(const struct wanted *wanted)
 	return fd;
 }
 
-/* Returns 0, or -1 with errno. */
-static int create_partial(const struct wanted *wanted)
-{
-	int fd;
-
-	if (wanted->kind == PARTIAL_STAGE)
-		return mkdirat(wanted->directory, wanted->partial, STAGE_MODE);
-	fd = openat(wanted->directory, wanted->partial,
-		    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	close_fd(fd);
-	return fd < 0 ? -1 : 0;
-}
-
 /* Returns a locked descriptor, or -1 with errno. EAGAIN: another one is to be opened. */
 static int open_locked_partial(const struct wanted *wanted)
 {
-	int fd = open_existing_partial(wanted);
+	int fd = open_existing_partial(wanted), made;
 
 	if (fd < 0 && errno == ENOENT) {
+		made = wanted->kind == PARTIAL_STAGE
+			       ? mkdirat(wanted->directory, wanted->partial, STAGE_MODE)
+			       : openat(wanted->directory, wanted->partial,
+					O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (wanted->kind == PARTIAL_FILE)
+			close_fd(made);
 		/* EEXIST: another copy made it at the same moment. */
-		if (create_partial(wanted) < 0 && errno != EEXIST)
+		if (made < 0 && errno != EEXIST)
 			return -1;
 		fd = open_existing_partial(wanted);
 		/* Another copy removed it. */
