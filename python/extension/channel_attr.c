@@ -80,9 +80,11 @@ static bool convert_seconds(const struct attribute *attribute, PyObject *value,
 	/* The negated test also refuses what is not a number. */
 	if (!(seconds >= 0 && seconds * per_second <= INT_MAX) ||
 	    (seconds == 0 &&
-	     attribute->offset == offsetof(struct pier_channel_attr, timeout_ms)))
-		return PyErr_Format(PyExc_ValueError, "%s %R is not a time in seconds",
-				    attribute->name, value);
+	     attribute->offset == offsetof(struct pier_channel_attr, timeout_ms))) {
+		PyErr_Format(PyExc_ValueError, "%s %R is not a time in seconds",
+			     attribute->name, value);
+		return false;
+	}
 	*ret_number = (long long)(seconds * per_second + 0.5);
 	if (*ret_number == 0 && seconds > 0)
 		*ret_number = 1;

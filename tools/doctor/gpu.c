@@ -87,25 +87,16 @@ void keep_nvml(struct facts *facts, const char *gpu, const char *pci)
 
 /* The checks of the GPUs and their drivers. */
 
-static bool is_of_nvidia(const char *gpu)
+static bool is_of_nvidia(struct report *report, const char *gpu)
 {
+	(void)report;
 	return strncmp(gpu, "cuda:", 5) == 0;
 }
 
-static bool is_of_amd(const char *gpu)
+static bool is_of_amd(struct report *report, const char *gpu)
 {
+	(void)report;
 	return strncmp(gpu, "hip:", 4) == 0;
-}
-
-static bool has_gpu(struct report *report, bool (*of_vendor)(const char *gpu))
-{
-	struct names gpus = facts_names(report->facts, "pier/gpu");
-	bool found = false;
-
-	for (size_t i = 0; i < gpus.count; i++)
-		found |= of_vendor(gpus.list[i]);
-	facts_free_names(&gpus);
-	return found;
 }
 
 /* Each module takes pinned GPU memory for NICs without dma-bufs. NULL: none is loaded. */
@@ -129,7 +120,7 @@ static void check_nvidia_driver(struct report *report)
 		conclude(report, NOT_APPLICABLE, "", "",
 			 "no driver of NVIDIA: /proc/driver/nvidia/version does not "
 			 "exist");
-	else if (!has_gpu(report, is_of_nvidia))
+	else if (!any_name(report, "pier/gpu", is_of_nvidia))
 		conclude(report, ERROR, "",
 			 "install libcuda1 of the same version, or pass the GPUs into "
 			 "the container (docker run --gpus all)",
@@ -157,7 +148,7 @@ static void check_amd_driver(struct report *report)
 	if (!facts_has(report->facts, "/sys/module/amdgpu"))
 		conclude(report, NOT_APPLICABLE, "", "",
 			 "no driver of AMD: /sys/module/amdgpu does not exist");
-	else if (!has_gpu(report, is_of_amd))
+	else if (!any_name(report, "pier/gpu", is_of_amd))
 		conclude(report, WARNING, "",
 			 "install ROCm's HIP runtime, and join the groups render and "
 			 "video",
@@ -173,7 +164,7 @@ static void check_peer_memory(struct report *report)
 	const char *variable = facts_get(report->facts, "pier/env/PIER_PEERMEM");
 	const char *module = find_peer_memory(report);
 
-	if (!has_gpu(report, is_of_nvidia))
+	if (!any_name(report, "pier/gpu", is_of_nvidia))
 		conclude(report, NOT_APPLICABLE, "", "", "no GPU of NVIDIA");
 	else if (!module)
 		conclude(report, NOT_APPLICABLE, "", "",
@@ -193,7 +184,7 @@ static void judge_dmabuf(struct report *report, const char *gpu)
 	const char *claims = facts_get(report->facts, "pier/gpu/%s/detail", gpu);
 	const char *reason = facts_error(report->facts, "pier/export/%s", gpu);
 
-	if (reason && is_of_nvidia(gpu) && find_peer_memory(report))
+	if (reason && is_of_nvidia(report, gpu) && find_peer_memory(report))
 		conclude(
 			report, NOT_APPLICABLE, gpu, "",
 			"its memory is not exported, and peer memory takes its place: %s",
@@ -305,7 +296,7 @@ static void judge_bar(struct report *report, const char *gpu)
 			 "NICs can reach %s of its memory at once%s: registrations of "
 			 "more fail",
 			 size, use);
-	else if (known && is_of_nvidia(gpu) && used > total / 100 * NEARLY_FULL)
+	else if (known && is_of_nvidia(report, gpu) && used > total / 100 * NEARLY_FULL)
 		conclude(report, WARNING, gpu,
 			 "nvidia-smi lists the programs that may have registered it",
 			 "NICs can reach %s of its memory%s: registrations may fail",

@@ -106,19 +106,11 @@ enum {
 };
 
 /* Distributions bring the method to older kernels, so only its absence counts. */
-static bool has_dmabuf_nic(struct report *report)
+static bool takes_dmabufs(struct report *report, const char *nic)
 {
-	struct names nics = facts_names(report->facts, "pier/nic");
-	bool found = false;
+	const char *value = facts_get(report->facts, "pier/nic/%s/dmabuf", nic);
 
-	for (size_t i = 0; i < nics.count; i++) {
-		const char *value = facts_get(report->facts, "pier/nic/%s/dmabuf",
-					      nics.list[i]);
-
-		found |= value && strcmp(value, "yes") == 0;
-	}
-	facts_free_names(&nics);
-	return found;
+	return value && strcmp(value, "yes") == 0;
 }
 
 static void check_version(struct report *report)
@@ -132,7 +124,7 @@ static void check_version(struct report *report)
 			 release ? release : "no such file");
 	else if ((major < DMABUF_MR_MAJOR ||
 		  (major == DMABUF_MR_MAJOR && minor < DMABUF_MR_MINOR)) &&
-		 !has_dmabuf_nic(report))
+		 !any_name(report, "pier/nic", takes_dmabufs))
 		conclude(report, WARNING, "", "install Linux 5.12 or newer",
 			 "Linux %s: dma-bufs can be registered since 5.12, and no NIC "
 			 "here takes them",
@@ -249,17 +241,6 @@ static const char *find_container(struct facts *facts)
 	return NULL;
 }
 
-static bool opened_nic(struct report *report)
-{
-	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
-	bool opened = false;
-
-	for (size_t i = 0; i < nics.count; i++)
-		opened |= was_opened(report, nics.list[i]);
-	facts_free_names(&nics);
-	return opened;
-}
-
 static void check_namespaces(struct report *report)
 {
 	struct facts *facts = report->facts;
@@ -272,7 +253,8 @@ static void check_namespaces(struct report *report)
 			 "ulimit -l unlimited, set outside of the namespace",
 			 "/proc/self/uid_map: a user namespace, where CAP_IPC_LOCK does "
 			 "not lift the limit of locked memory");
-	else if (mode && strcmp(mode, "N") == 0 && container && !opened_nic(report))
+	else if (mode && strcmp(mode, "N") == 0 && container &&
+		 !any_name(report, "/sys/class/infiniband", was_opened))
 		conclude(report, WARNING, "", "rdma dev set DEVICE netns NAMESPACE",
 			 "/sys/module/ib_core/parameters/netns_mode: N: each NIC is in "
 			 "one network namespace, and this is a container (%s)",

@@ -90,6 +90,18 @@ struct names list_nics(struct report *report)
 	return names;
 }
 
+bool any_name(struct report *report, const char *above,
+	      bool (*holds)(struct report *report, const char *name))
+{
+	struct names names = facts_names(report->facts, "%s", above);
+	bool found = false;
+
+	for (size_t i = 0; i < names.count; i++)
+		found |= holds(report, names.list[i]);
+	facts_free_names(&names);
+	return found;
+}
+
 void for_each_gpu(struct report *report, name_check *check)
 {
 	struct names names = facts_names(report->facts, "pier/gpu");

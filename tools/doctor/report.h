@@ -103,6 +103,9 @@ void conclude(struct report *report, enum verdict verdict, const char *subject,
 
 /* The NICs of this machine except soft0, or the only one that --device named. */
 struct names list_nics(struct report *report);
+/* Whether the function holds for one of the names below a path. */
+bool any_name(struct report *report, const char *above,
+	      bool (*holds)(struct report *report, const char *name));
 /* Run a check for each GPU that a backend lists. */
 void for_each_gpu(struct report *report, name_check *check);
 /* Run a check for each NIC that was opened; soft0 is one of them if it was named. */

@@ -228,21 +228,11 @@ static int take_all(const struct given_option *given, void *member)
 	return parse_sizes("2-8M", member);
 }
 
-static int take_csv(const struct given_option *given, void *member)
+static int take_format(const struct given_option *given, void *member)
 {
 	struct perf_options *options = member;
 
-	(void)given;
-	options->format = PERF_CSV;
-	return 0;
-}
-
-static int take_json(const struct given_option *given, void *member)
-{
-	struct perf_options *options = member;
-
-	(void)given;
-	options->format = PERF_JSON;
+	options->format = strcmp(given->row->name, "csv") == 0 ? PERF_CSV : PERF_JSON;
 	return 0;
 }
 
@@ -363,11 +353,12 @@ static const struct option_row rows[] = {
 	  "PIER_CHANNEL; see pier(1))",
 	  option_channel, AT(settings.channel), 0, PERF_CHANNEL_MAX - 1 },
 	{ 0 },
-	{ 0, "csv", NULL, "print comma-separated values instead of a table", take_csv },
+	{ 0, "csv", NULL, "print comma-separated values instead of a table",
+	  take_format },
 	{ 0, "json", NULL,
 	  "print JSON, with the settings, devices, drivers and kernels, for "
 	  "pier-perf-compare",
-	  take_json },
+	  take_format },
 	{ 0, "histogram", NULL, "also print the distribution of the times", option_on,
 	  AT(histogram) },
 	{ 0 },
