@@ -12,12 +12,12 @@
 #include "core/extensible.h"
 #include "core/log.h"
 
-int pier_drive_check_stall(const struct pier_drive_ops *ops, int stall_ms)
+int pier_check_stall(const char *what, int stall_ms)
 {
 	if (stall_ms > 0 || stall_ms == PIER_TIMEOUT_DEFAULT)
 		return 0;
 	return pier_fail(EINVAL, "%s: stall_ms %d is neither more than 0 nor the default",
-			 ops->name, stall_ms);
+			 what, stall_ms);
 }
 
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,

@@ -61,7 +61,7 @@ static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *dr
 }
 
 /* Errors: -EINVAL. */
-int pier_drive_check_stall(const struct pier_drive_ops *ops, int stall_ms);
+int pier_check_stall(const char *what, int stall_ms);
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
 			   uint32_t count);
 

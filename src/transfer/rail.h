@@ -10,6 +10,24 @@
 #include "remaining.h"
 
 /*
+ * An announced chunk (PIER_TRANSFER_ANNOUNCE) of n blocks is a plain write of all but its
+ * last n bytes, and a write of those n bytes with immediate data: the chunk's offset in
+ * the transfer, in blocks. The completion's length is therefore the number of blocks.
+ * See docs/wire.md, and docs/design/transfer.md for the reason.
+ */
+enum {
+	PIER_ANNOUNCE_BLOCK = 4096,
+};
+
+/* Longer transfers have offsets that do not fit. */
+#define PIER_ANNOUNCE_MAX ((UINT64_C(1) << 32) * PIER_ANNOUNCE_BLOCK)
+
+static inline bool pier_is_announcement(const struct pier_result *result)
+{
+	return result->opcode == PIER_OP_RECV_WRITE_IMM && result->has_immediate;
+}
+
+/*
  * The requests in flight on a channel, and the memory at this end: all of a receiver's
  * rail, and a part of a transfer's (send_rail.h).
  */

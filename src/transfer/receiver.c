@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "announce.h"
 #include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -67,14 +66,36 @@ static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base 
 	receiver->active_at = pier_now();
 }
 
+/*
+ * The chunk that a peer announced, whose numbers are not trusted. Errors: -EBADMSG no
+ * transfer of this length has it.
+ */
+static int read_announcement(const struct pier_result *result, uint64_t length,
+			     struct pier_range *ret_chunk)
+{
+	uint64_t offset = (uint64_t)result->immediate * PIER_ANNOUNCE_BLOCK;
+	uint64_t longest = (uint64_t)result->byte_length * PIER_ANNOUNCE_BLOCK;
+	uint64_t left = offset < length ? length - offset : 0;
+
+	if (!pier_is_announcement(result))
+		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
+	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
+		return pier_fail(EBADMSG,
+				 "the peer announced a chunk of %u blocks at %" PRIu64
+				 ", which no transfer of %" PRIu64 " bytes has",
+				 result->byte_length, offset, length);
+	*ret_chunk = (struct pier_range){ offset, longest < left ? longest : left };
+	return 0;
+}
+
 /* Take what the peer announced: 1 or -EBADMSG. */
 static int take_announcement(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			     const struct pier_result *result)
 {
 	struct pier_range chunk;
-	int error = is_stream(receiver) ? pier_recv_stream_take(receiver, result, &chunk)
-					: pier_read_announcement(
-						  result, receiver->drive.length, &chunk);
+	int error = is_stream(receiver)
+			    ? pier_recv_stream_take(receiver, result, &chunk)
+			    : read_announcement(result, receiver->drive.length, &chunk);
 
 	if (error)
 		return error;
@@ -316,7 +337,7 @@ static int read_attr(const struct pier_receiver_attr *given,
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
 				  (unsigned int)ret_attr->flags);
 	if (!error)
-		error = pier_drive_check_stall(&drive_ops, ret_attr->stall_ms);
+		error = pier_check_stall(drive_ops.name, ret_attr->stall_ms);
 	if (!error)
 		error = pier_check_stream_size("receiver", ret_attr->stream_size);
 	if (!error && ret_attr->stream_size && ret_attr->length)

@@ -8,7 +8,6 @@
 #include <pier/remote_vec.h>
 #include <pier/sync.h>
 
-#include "announce.h"
 #include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -258,7 +257,8 @@ static struct pier_request make_write(const struct pier_send_rail *rail, uint64_
 static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
 			  struct pier_flight *chunk)
 {
-	uint32_t tail = pier_announced_tail(chunk->length);
+	uint32_t tail = chunk->length / PIER_ANNOUNCE_BLOCK +
+			(chunk->length % PIER_ANNOUNCE_BLOCK != 0);
 	uint32_t body = chunk->length - tail;
 	struct pier_remote parts[] = {
 		pier_remote_sub_unchecked(remote, 0, body),
@@ -270,7 +270,7 @@ static int post_announced(struct pier_send_rail *rail, const struct pier_remote 
 	writes[1] = make_write(rail, chunk->offset + body, tail,
 			       rail->elements + writes[0].num_sge, &parts[1]);
 	writes[1].flags = PIER_POST_IMMEDIATE;
-	writes[1].immediate = pier_announce_chunk(chunk->offset);
+	writes[1].immediate = (uint32_t)(chunk->offset / PIER_ANNOUNCE_BLOCK);
 	if (body == 0)
 		return pier_channel_post_request(rail->base.flow.channel, &writes[1],
 						 &chunk->work);

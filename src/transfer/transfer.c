@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "announce.h"
 #include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -241,13 +240,13 @@ static bool is_complete(const struct pier_transfer *transfer)
 
 static void check_stream(struct pier_transfer *transfer, int64_t now)
 {
+	const struct pier_stream *stream = &transfer->stream.base;
 	char reason[96];
 
-	if (!is_complete(transfer) &&
-	    now >= pier_stream_stalls_at(&transfer->stream.base)) {
+	if (!is_complete(transfer) && now >= stream->heard_at + stream->stall_ns) {
 		snprintf(reason, sizeof(reason),
 			 "nothing was heard from the peer for %d ms",
-			 (int)(transfer->stream.base.stall_ns / 1000000));
+			 (int)(stream->stall_ns / 1000000));
 		pier_drive_stop(&transfer->drive, -EHOSTUNREACH, reason);
 	}
 	pier_send_stream_tell(transfer, now);
@@ -331,6 +330,33 @@ enum {
 		      PIER_TRANSFER_ANNOUNCE,
 };
 
+/* Whether chunks can be announced. */
+static int check_announcing(const struct pier_transfer_attr *attr)
+{
+	const char *wrong = NULL;
+
+	if (!(attr->flags & PIER_TRANSFER_ANNOUNCE))
+		return 0;
+	if (attr->direction == PIER_TRANSFER_READ)
+		wrong = "reading tells the peer nothing";
+	else if (attr->flags & PIER_TRANSFER_NOTIFY)
+		wrong = "with PIER_TRANSFER_NOTIFY, whose immediate data would be taken "
+			"for a chunk; a receiver knows when all has arrived";
+	if (wrong)
+		return pier_fail(EINVAL, "transfer: PIER_TRANSFER_ANNOUNCE: %s", wrong);
+	if (attr->chunk % PIER_ANNOUNCE_BLOCK)
+		return pier_fail(EINVAL,
+				 "transfer: PIER_TRANSFER_ANNOUNCE: chunk %u is no "
+				 "multiple of %d",
+				 attr->chunk, PIER_ANNOUNCE_BLOCK);
+	if (attr->length > PIER_ANNOUNCE_MAX)
+		return pier_fail(EINVAL,
+				 "transfer: PIER_TRANSFER_ANNOUNCE: %" PRIu64
+				 " bytes are more than 16 TiB",
+				 attr->length);
+	return 0;
+}
+
 static int check_attr(const struct pier_transfer_attr *attr)
 {
 	int error;
@@ -347,11 +373,11 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (attr->progress_ms < 0)
 		return pier_fail(EINVAL, "transfer: progress_ms %d is negative",
 				 attr->progress_ms);
-	error = pier_check_announcing(attr);
+	error = check_announcing(attr);
 	if (!error)
 		error = pier_check_stream_attr(attr);
 	if (!error)
-		error = pier_drive_check_stall(&drive_ops, attr->stall_ms);
+		error = pier_check_stall(drive_ops.name, attr->stall_ms);
 	if (!error)
 		error = pier_drive_check_rails(&drive_ops, attr->rails, attr->rail_count);
 	/*
@@ -436,6 +462,24 @@ static uint32_t count_ranges(uint32_t chunks)
 	return 2 * chunks + 1;
 }
 
+/* Missing ranges must begin and end on blocks. */
+static int check_announced_ranges(const struct pier_remaining *remaining, uint64_t length)
+{
+	for (uint32_t i = 0; i < remaining->count; i++) {
+		struct pier_range range = remaining->ranges[i];
+		uint64_t end = range.offset + range.length;
+
+		if (range.offset % PIER_ANNOUNCE_BLOCK ||
+		    (end % PIER_ANNOUNCE_BLOCK && end != length))
+			return pier_fail(EINVAL,
+					 "transfer: PIER_TRANSFER_ANNOUNCE: the state "
+					 "has a missing range [%" PRIu64 ", +%" PRIu64
+					 "), not in blocks of %d",
+					 range.offset, range.length, PIER_ANNOUNCE_BLOCK);
+	}
+	return 0;
+}
+
 static int init_remaining(struct pier_transfer *transfer, uint32_t chunks)
 {
 	const struct pier_transfer_attr *attr = &transfer->attr;
@@ -452,7 +496,7 @@ static int init_remaining(struct pier_transfer *transfer, uint32_t chunks)
 		transfer->drive.done = attr->length -
 				       pier_remaining_length(&transfer->remaining);
 	if (!error && (attr->flags & PIER_TRANSFER_ANNOUNCE))
-		error = pier_check_announced_ranges(&transfer->remaining, attr->length);
+		error = check_announced_ranges(&transfer->remaining, attr->length);
 	return error;
 }
 

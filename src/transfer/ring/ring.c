@@ -21,6 +21,7 @@
 #include "lane.h"
 #include "region/mr.h"
 #include "region/sync.h"
+#include "transfer/drive.h"
 
 /* Rings, from their creation to their end. */
 
@@ -99,19 +100,6 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	return NULL;
 }
 
-static int check_times(const struct pier_ring_attr *attr)
-{
-	if (attr->timeout_ms <= 0)
-		return pier_fail(EINVAL, "ring: timeout_ms %d is not more than 0",
-				 attr->timeout_ms);
-	if (attr->stall_ms <= 0 && attr->stall_ms != PIER_TIMEOUT_DEFAULT)
-		return pier_fail(EINVAL,
-				 "ring: stall_ms %d is neither more than 0 nor the "
-				 "default",
-				 attr->stall_ms);
-	return 0;
-}
-
 static int check_attr(const struct pier_ring_attr *attr, const struct pier_pd *pd)
 {
 	uint64_t length;
@@ -130,7 +118,10 @@ static int check_attr(const struct pier_ring_attr *attr, const struct pier_pd *p
 				 (unsigned int)attr->access);
 	if (attr->mr && attr->mr->pd != pd)
 		return pier_fail(EINVAL, "ring: mr is in another protection domain");
-	return check_times(attr);
+	if (attr->timeout_ms <= 0)
+		return pier_fail(EINVAL, "ring: timeout_ms %d is not more than 0",
+				 attr->timeout_ms);
+	return pier_check_stall("ring", attr->stall_ms);
 }
 
 static int read_attr(const struct pier_ring_attr *attr, const struct pier_pd *pd,

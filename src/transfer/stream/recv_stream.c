@@ -7,7 +7,6 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "recv_stream.h"
-#include "transfer/announce.h"
 
 void pier_recv_stream_start(struct pier_receiver *receiver)
 {
@@ -50,21 +49,26 @@ static int read_chunk(const struct pier_receiver *receiver,
 	return 0;
 }
 
+static void fail_rail(struct pier_receiver *receiver, uint32_t index, int error,
+		      const char *sentence)
+{
+	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
+
+	if (rail->flow.error)
+		return;
+	pier_flow_stop(&rail->flow, error, sentence);
+	pier_drive_note_failure(&receiver->drive, index);
+}
+
 /* The peer posts nothing more on a rail: late packets must not arrive, either. */
 static int take_failed_rail(struct pier_receiver *receiver, uint32_t index)
 {
-	struct pier_rail_base *rail;
-	bool failed;
-
 	if (index >= receiver->drive.rail_count)
 		return pier_fail(EBADMSG, "the peer reported rail %u of %u", index,
 				 receiver->drive.rail_count);
-	rail = pier_receiver_rail(receiver, index);
-	failed = rail->flow.error;
-	if (receiver->drive.ended || failed)
-		return 0;
-	pier_flow_stop(&rail->flow, -ECANCELED, "the peer's end of the rail has failed");
-	pier_drive_note_failure(&receiver->drive, index);
+	if (!receiver->drive.ended)
+		fail_rail(receiver, index, -ECANCELED,
+			  "the peer's end of the rail has failed");
 	return 0;
 }
 
@@ -173,16 +177,6 @@ static uint32_t next_note(struct pier_receiver *receiver, int64_t now)
 	return note;
 }
 
-static void fail_rail_of(struct pier_receiver *receiver, uint32_t index, int error)
-{
-	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
-
-	if (rail->flow.error)
-		return;
-	pier_flow_stop(&rail->flow, error, pier_error_message());
-	pier_drive_note_failure(&receiver->drive, index);
-}
-
 /* Returns whether the note in flight has completed, or its rail failed. */
 static bool collect_note(struct pier_receiver *receiver)
 {
@@ -203,7 +197,7 @@ static bool collect_note(struct pier_receiver *receiver)
 	pier_stream_note_done(&stream->base, done);
 	for (uint32_t i = 0; done && i < receiver->drive.rail_count; i++)
 		if (pier_receiver_rail(receiver, i)->flow.channel == stream->channel)
-			fail_rail_of(receiver, i, done);
+			fail_rail(receiver, i, done, pier_error_message());
 	return true;
 }
 
@@ -220,7 +214,7 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 		error = pier_post_immediate(rail->flow.channel, PIER_OP_SEND, note,
 					    &stream->work);
 		if (error && error != -EAGAIN)
-			fail_rail_of(receiver, i, error);
+			fail_rail(receiver, i, error, pier_error_message());
 		if (error)
 			continue;
 		stream->channel = rail->flow.channel;
@@ -303,11 +297,9 @@ static int flush_arrived(struct pier_receiver *receiver)
 int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret_end)
 {
 	PIER_REFUSE_NULL(receiver, ret_end);
-	int error = pier_check_process(&receiver->drive.object);
+	int error = pier_check_stream(&receiver->stream.base, &receiver->drive);
 	uint64_t end = receiver->stream.arrived;
 
-	if (!error)
-		error = pier_check_stream(&receiver->stream.base, "receiver");
 	if (!error && end != receiver->stream.base.seen)
 		error = flush_arrived(receiver);
 	if (error)
@@ -321,10 +313,8 @@ int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
 {
 	PIER_REFUSE_NULL(receiver);
 	struct pier_recv_stream *stream = &receiver->stream;
-	int error = pier_check_process(&receiver->drive.object);
+	int error = pier_check_stream(&stream->base, &receiver->drive);
 
-	if (!error)
-		error = pier_check_stream(&stream->base, "receiver");
 	if (error)
 		return error;
 	if (end % PIER_STREAM_BLOCK || end < stream->base.released ||
@@ -344,10 +334,5 @@ int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
 int pier_receiver_fail(struct pier_receiver *receiver, int error)
 {
 	PIER_REFUSE_NULL(receiver);
-	int wrong = pier_check_process(&receiver->drive.object);
-
-	if (!wrong)
-		wrong = pier_check_stream_error(&receiver->stream.base, "receiver",
-						error);
-	return wrong ? wrong : pier_drive_fail(&receiver->drive, error);
+	return pier_stream_fail(&receiver->stream.base, &receiver->drive, error);
 }

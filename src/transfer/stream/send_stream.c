@@ -125,11 +125,9 @@ static int check_extension(const struct pier_transfer *transfer, uint64_t end)
 int pier_transfer_extend(struct pier_transfer *transfer, uint64_t end)
 {
 	PIER_REFUSE_NULL(transfer);
-	int error = pier_check_process(&transfer->drive.object);
+	int error = pier_check_stream(&transfer->stream.base, &transfer->drive);
 	uint64_t start = transfer->attr.length;
 
-	if (!error)
-		error = pier_check_stream(&transfer->stream.base, "transfer");
 	if (!error)
 		error = check_extension(transfer, end);
 	if (error || end == start)
@@ -484,10 +482,8 @@ bool pier_send_stream_owes_note(const struct pier_transfer *transfer)
 int pier_transfer_finish(struct pier_transfer *transfer)
 {
 	PIER_REFUSE_NULL(transfer);
-	int error = pier_check_process(&transfer->drive.object);
+	int error = pier_check_stream(&transfer->stream.base, &transfer->drive);
 
-	if (!error)
-		error = pier_check_stream(&transfer->stream.base, "transfer");
 	if (!error)
 		transfer->stream.finished = true;
 	return error;
@@ -496,10 +492,8 @@ int pier_transfer_finish(struct pier_transfer *transfer)
 int pier_transfer_released(struct pier_transfer *transfer, uint64_t end)
 {
 	PIER_REFUSE_NULL(transfer);
-	int error = pier_check_process(&transfer->drive.object);
+	int error = pier_check_stream(&transfer->stream.base, &transfer->drive);
 
-	if (!error)
-		error = pier_check_stream(&transfer->stream.base, "transfer");
 	if (!error && end % PIER_STREAM_BLOCK)
 		error = pier_fail(EINVAL,
 				  "released to %" PRIu64 ", which no block ends at", end);
@@ -509,10 +503,5 @@ int pier_transfer_released(struct pier_transfer *transfer, uint64_t end)
 int pier_transfer_fail(struct pier_transfer *transfer, int error)
 {
 	PIER_REFUSE_NULL(transfer);
-	int wrong = pier_check_process(&transfer->drive.object);
-
-	if (!wrong)
-		wrong = pier_check_stream_error(&transfer->stream.base, "transfer",
-						error);
-	return wrong ? wrong : pier_drive_fail(&transfer->drive, error);
+	return pier_stream_fail(&transfer->stream.base, &transfer->drive, error);
 }

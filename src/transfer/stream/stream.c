@@ -25,19 +25,28 @@ int pier_check_stream_size(const char *what, uint64_t size)
 			 what, size, PIER_STREAM_BLOCK);
 }
 
-int pier_check_stream(const struct pier_stream *stream, const char *what)
+int pier_check_stream(const struct pier_stream *stream, const struct pier_drive *drive)
 {
-	return stream->size
-		       ? 0
-		       : pier_fail(EINVAL, "%s: not a stream: stream_size is 0", what);
+	int error = pier_check_process(&drive->object);
+
+	return error || stream->size
+		       ? error
+		       : pier_fail(EINVAL, "%s: not a stream: stream_size is 0",
+				   drive->ops->name);
 }
 
-int pier_check_stream_error(const struct pier_stream *stream, const char *what, int error)
+int pier_stream_fail(const struct pier_stream *stream, struct pier_drive *drive,
+		     int error)
 {
-	if (error < 0 && error >= -PIER_NOTE_ERROR_MAX && error != -ETIMEDOUT)
-		return pier_check_stream(stream, what);
-	return pier_fail(EINVAL, "%s: error %d is not -1 to -%d, or is -ETIMEDOUT", what,
-			 error, PIER_NOTE_ERROR_MAX);
+	int wrong = pier_check_stream(stream, drive);
+
+	if (wrong)
+		return wrong;
+	if (error >= 0 || error < -PIER_NOTE_ERROR_MAX || error == -ETIMEDOUT)
+		return pier_fail(EINVAL,
+				 "%s: error %d is not -1 to -%d, or is -ETIMEDOUT",
+				 drive->ops->name, error, PIER_NOTE_ERROR_MAX);
+	return pier_drive_fail(drive, error);
 }
 
 void pier_stream_start(struct pier_stream *stream, int64_t now)
@@ -76,11 +85,6 @@ int64_t pier_stream_wake_at(const struct pier_stream *stream)
 int64_t pier_stream_speaks_at(const struct pier_stream *stream)
 {
 	return stream->said_at + report_interval(stream);
-}
-
-int64_t pier_stream_stalls_at(const struct pier_stream *stream)
-{
-	return stream->heard_at + stream->stall_ns;
 }
 
 void pier_stream_note_stop(struct pier_stream *stream, const struct pier_drive *drive,

@@ -84,9 +84,11 @@ static inline uint64_t pier_note_position(uint32_t note, uint64_t base)
 
 /* Errors: -EINVAL. */
 int pier_check_stream_size(const char *what, uint64_t size);
-int pier_check_stream(const struct pier_stream *stream, const char *what);
-int pier_check_stream_error(const struct pier_stream *stream, const char *what,
-			    int error);
+int pier_check_stream(const struct pier_stream *stream, const struct pier_drive *drive);
+
+/* The public calls that end one with an error. */
+int pier_stream_fail(const struct pier_stream *stream, struct pier_drive *drive,
+		     int error);
 
 /* Begin, or begin again after channels were reset: the peer has been told nothing. */
 void pier_stream_start(struct pier_stream *stream, int64_t now);
@@ -98,13 +100,9 @@ void pier_stream_start(struct pier_stream *stream, int64_t now);
  */
 bool pier_stream_note_step(struct pier_stream *stream, int64_t now);
 
-/*
- * When this end is to be driven next, when it is to say something, and when the peer has
- * been silent for too long.
- */
+/* When this end is to be driven next, and when it is to say something. */
 int64_t pier_stream_wake_at(const struct pier_stream *stream);
 int64_t pier_stream_speaks_at(const struct pier_stream *stream);
-int64_t pier_stream_stalls_at(const struct pier_stream *stream);
 /* If it is to end: telling the peer why takes no longer than stall_ns from now on. */
 void pier_stream_note_stop(struct pier_stream *stream, const struct pier_drive *drive,
 			   int64_t now);

@@ -13,7 +13,6 @@
 
 #include "channel/channel.h"
 #include "region/mr.h"
-#include "transfer/announce.h"
 #include "transfer/send_rail.h"
 
 enum {
