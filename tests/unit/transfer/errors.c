@@ -2,6 +2,7 @@
 /* How a transfer fails and resumes. */
 #include <pier/cq.h>
 #include <pier/recovery.h>
+#include <pier/waiting.h>
 
 #include "transfer_fixture.h"
 #include "tests/support/manual_clock.h"
@@ -285,6 +286,34 @@ static void waits_no_longer_than_its_timeout(void **state)
 	finish(0, 0, 95);
 }
 
+static int interrupt_each_wait(void *context)
+{
+	++*(int *)context;
+	return 1;
+}
+
+/* Only a run, which owns its transfer, ends it. */
+static void interrupted_wait_stops_nothing(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+	int calls = 0;
+
+	(void)state;
+	attr.stall_ms = LIMIT;
+	begin_with(&attr);
+	pier_interrupt_set(interrupt_each_wait, &calls);
+	expect_result(pier_transfer_wait(transfer, PATIENT), -EINTR);
+	assert_int_equal(calls, 1);
+	assert_false(status().ended);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	complete(4, IBV_WC_SUCCESS);
+	finish(0, 0, 95);
+	fake.logged = 0;
+	expect_result(pier_transfer_run(&attr, PATIENT), -EINTR);
+	pier_interrupt_set(NULL, NULL);
+	test_assert_sentence("0 of 95 bytes have arrived: the wait was interrupted");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -300,6 +329,7 @@ int main(void)
 		transfer_test(gives_up_on_a_queue_full_of_other_requests),
 		transfer_test(a_run_ends_at_its_deadline),
 		transfer_test(waits_no_longer_than_its_timeout),
+		transfer_test(interrupted_wait_stops_nothing),
 	};
 
 	manual_clock_run();
