@@ -7,7 +7,7 @@
 
 #include "drive.h"
 #include "remaining.h"
-#include "send_rail.h"
+#include "rail.h"
 #include "stream/stream.h"
 
 /* The two ends, a transfer and a receiver, and what each has if it is a stream. */

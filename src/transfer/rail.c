@@ -2,14 +2,19 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <pier/element.h>
+#include <pier/remote_vec.h>
+#include <pier/sync.h>
 
+#include "channel/posting.h"
+#include "core/checked.h"
+#include "core/deadline.h"
+#include "core/error.h"
 #include "rail.h"
 #include "region/mr.h"
 #include "region/sync.h"
-#include "core/checked.h"
-#include "core/error.h"
 
 int pier_rail_check_channel(const struct pier_channel *channel, bool reads)
 {
@@ -36,8 +41,12 @@ int pier_rail_check_channel(const struct pier_channel *channel, bool reads)
 	return 0;
 }
 
-int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
-			   uint64_t offset, uint64_t length)
+/*
+ * Check the region of a rail at this end. Errors: -EINVAL it is in another PD; -ERANGE
+ * the bytes are outside of it.
+ */
+static int rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
+			     uint64_t offset, uint64_t length)
 {
 	if (mr->pd != channel->pd)
 		return pier_fail(EINVAL, "the region is in another protection domain "
@@ -66,7 +75,8 @@ struct ibv_sge pier_rail_element(const struct pier_mr *mr, uint64_t addr, uint32
 	return (struct ibv_sge){ element.addr, element.length, element.lkey };
 }
 
-void pier_rail_classify_memory(struct pier_rail_base *rail)
+/* Find out which parts of the region need copies and flushes. */
+static void rail_classify_memory(struct pier_rail_base *rail)
 {
 	rail->bounced = pier_has_bounce(rail->mr);
 	rail->direct = pier_has_direct(rail->mr);
@@ -117,13 +127,13 @@ static int check_receiving(struct pier_channel *channel, bool kept)
 	return 0;
 }
 
-static int check_region(const struct pier_receiver_rail *given, uint64_t length)
+static int check_target(const struct pier_receiver_rail *given, uint64_t length)
 {
 	int error = pier_check_process(&given->mr->object);
 
 	return error ? error
-		     : pier_rail_check_memory(given->channel, given->mr, given->offset,
-					      length);
+		     : rail_check_memory(given->channel, given->mr, given->offset,
+					 length);
 }
 
 int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t index,
@@ -136,9 +146,9 @@ int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t 
 	pier_clear_error();
 	error = check_receiving(given->channel, predecessor != NULL);
 	if (!error)
-		error = check_region(given, length);
+		error = check_target(given, length);
 	if (!error) {
-		pier_rail_classify_memory(rail);
+		rail_classify_memory(rail);
 		error = pier_flow_open(&rail->flow, given->channel,
 				       given->channel->attr.max_recv_wr, 0);
 	}
@@ -219,4 +229,377 @@ void pier_recv_rail_note_unseen(const struct pier_rail_base *rail)
 {
 	if (!rail->flow.error && rail->flow.channel->receives.kept > 0)
 		rail->flow.channel->unseen = true;
+}
+
+/* Rails of a transfer. */
+
+enum {
+	DEFAULT_CHUNK = 1 << 20,
+	DEFAULT_WINDOW = 16, /* at most */
+};
+
+/* The memory at this end: access rights and bounds. */
+static int check_access(const struct pier_rail *given, uint64_t length, bool reads)
+{
+	uint64_t addr = pier_mr_iova(given->mr);
+	struct pier_scatter target;
+	struct pier_gather source;
+	int error = rail_check_memory(given->channel, given->mr, given->offset, length);
+
+	if (error)
+		return error;
+	return reads ? pier_mr_scatter(given->mr, addr, 0, &target)
+		     : pier_mr_gather(given->mr, addr, 0, &source);
+}
+
+static int copy_parts(struct pier_send_rail *rail, const struct pier_rail *given,
+		      uint64_t length)
+{
+	struct pier_remote *copy = calloc(given->count + 1u, sizeof(*copy));
+	uint64_t start = 0;
+	int error = 0;
+
+	rail->parts = calloc(given->count + 1u, sizeof(*rail->parts));
+	if (!copy || !rail->parts)
+		error = pier_fail(ENOMEM, "no memory for %u remote parts", given->count);
+	if (!error)
+		error = pier_remote_vec_sub(given->parts, given->count,
+					    given->remote_offset, length, copy,
+					    given->count, &rail->part_count);
+	for (uint32_t i = 0; !error && i < rail->part_count; i++) {
+		rail->parts[i] = (struct pier_rail_part){ start, copy[i] };
+		start += copy[i].length;
+	}
+	free(copy);
+	return error;
+}
+
+/* capacity  how many chunks the send queue holds */
+static uint32_t choose_window(uint32_t wanted, uint32_t capacity)
+{
+	uint32_t half = (capacity + 1) / 2;
+
+	if (wanted)
+		return wanted < capacity ? wanted : capacity;
+	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
+}
+
+static int allocate_chunks(struct pier_send_rail *rail, struct pier_channel *channel,
+			   const struct pier_transfer_attr *attr)
+{
+	uint32_t capacity = channel->attr.max_send_wr / (rail->announces ? 2 : 1);
+
+	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
+	if (rail->max_chunk > channel->max_msg_size)
+		rail->max_chunk = channel->max_msg_size;
+	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
+	/* The two requests of an announced chunk may share an element. */
+	rail->elements = calloc(rail->max_sge + 1u, sizeof(*rail->elements));
+	if (!rail->elements)
+		return pier_fail(ENOMEM, "no memory for %u elements", rail->max_sge);
+	return pier_flow_open(&rail->base.flow, channel,
+			      choose_window(attr->window, capacity), attr->stall_ms);
+}
+
+/* Whether the parts here that one block touches are more elements than a request has. */
+static bool has_split_block(const struct pier_send_rail *rail)
+{
+	const struct pier_mr *mr = rail->base.mr;
+	uint64_t first = 0; /* block of the part before, in the transfer */
+	uint32_t count = 1; /* parts that touch it */
+
+	for (uint32_t i = 0; mr->parts && i < mr->part_count; i++) {
+		uint64_t start = mr->parts[i].start, block;
+
+		if (start <= rail->base.offset ||
+		    start >= rail->base.offset + rail->length)
+			continue;
+		block = (start - rail->base.offset) / PIER_ANNOUNCE_BLOCK;
+		if (block != first)
+			count = (start - rail->base.offset) % PIER_ANNOUNCE_BLOCK != 0;
+		first = block;
+		if (++count > rail->max_sge)
+			return true;
+	}
+	return false;
+}
+
+int pier_check_announced_rail(struct pier_send_rail *rail)
+{
+	if (rail->base.flow.channel->attr.max_send_wr < 2)
+		return pier_fail(EINVAL, "PIER_TRANSFER_ANNOUNCE: a chunk takes two "
+					 "requests, and the channel's max_send_wr is 1");
+	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
+	if (rail->max_chunk == 0)
+		return pier_fail(EINVAL,
+				 "PIER_TRANSFER_ANNOUNCE: the port's max_msg_size %u is "
+				 "less than a block of %d bytes",
+				 rail->base.flow.channel->max_msg_size,
+				 PIER_ANNOUNCE_BLOCK);
+	for (uint32_t i = 0; i < rail->part_count; i++)
+		if (rail->parts[i].start % PIER_ANNOUNCE_BLOCK)
+			return pier_fail(
+				EINVAL,
+				"PIER_TRANSFER_ANNOUNCE: a remote part ends %" PRIu64
+				" bytes from the beginning, which is no "
+				"multiple of %d",
+				rail->parts[i].start, PIER_ANNOUNCE_BLOCK);
+	if (has_split_block(rail))
+		return pier_fail(EINVAL,
+				 "PIER_TRANSFER_ANNOUNCE: the region has blocks of %d "
+				 "bytes in more parts than the %u elements of a request",
+				 PIER_ANNOUNCE_BLOCK, rail->max_sge);
+	return 0;
+}
+
+int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
+			const struct pier_rail *given,
+			const struct pier_transfer_attr *attr)
+{
+	/* Of a stream, only the buffer is known. */
+	uint64_t length = attr->stream_size ? attr->stream_size : attr->length;
+	int error;
+
+	*rail = (struct pier_send_rail){
+		.base = {
+			.mr = given->mr,
+			.offset = given->offset,
+		},
+		.addr = pier_mr_iova(given->mr) + given->offset,
+		.length = length,
+		.wrap = attr->stream_size,
+		.reads = attr->direction == PIER_TRANSFER_READ,
+		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
+	};
+	pier_clear_error();
+	error = pier_rail_check_channel(given->channel, rail->reads);
+	if (!error)
+		error = check_access(given, length, rail->reads);
+	if (!error)
+		error = copy_parts(rail, given, length);
+	if (!error)
+		error = allocate_chunks(rail, given->channel, attr);
+	if (!error && rail->announces)
+		error = pier_check_announced_rail(rail);
+	if (error) {
+		pier_send_rail_free(rail);
+		return pier_fail_because(-error, "rail %u of a transfer", index);
+	}
+	rail_classify_memory(&rail->base);
+	return 0;
+}
+
+void pier_send_rail_free(struct pier_send_rail *rail)
+{
+	free(rail->parts);
+	free(rail->elements);
+	pier_flow_free(&rail->base.flow);
+	*rail = (struct pier_send_rail){ 0 };
+}
+
+/* Where a byte is, in the memory at both ends. */
+static uint64_t place_of(const struct pier_send_rail *rail, uint64_t offset)
+{
+	return rail->wrap ? offset % rail->wrap : offset;
+}
+
+/* The peer's part that contains the byte at `offset`. */
+static const struct pier_rail_part *find_part(const struct pier_send_rail *rail,
+					      uint64_t offset)
+{
+	uint32_t first = 0, count = rail->part_count;
+
+	while (count > 1) {
+		uint32_t half = count / 2;
+
+		if (rail->parts[first + half].start <= offset) {
+			first += half;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	return &rail->parts[first];
+}
+
+/* Returns the number of elements, and sets *length to the bytes in them. */
+static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
+			 uint32_t *length, struct ibv_sge *elements)
+{
+	uint64_t addr = rail->addr + place_of(rail, offset);
+	uint32_t left = *length, count = 0;
+
+	while (left > 0 && count < rail->max_sge) {
+		struct ibv_sge sge = pier_rail_element(rail->base.mr,
+						       addr + (*length - left), left);
+
+		elements[count++] = sge;
+		left -= sge.length;
+	}
+	*length -= left;
+	return (int)count;
+}
+
+/* An announced chunk ends at a block, even if its elements could hold more. */
+static int make_chunk(const struct pier_send_rail *rail, struct pier_flight *chunk)
+{
+	int count = make_elements(rail, chunk->offset, &chunk->length, rail->elements);
+
+	if (!rail->announces || chunk->offset + chunk->length == rail->length ||
+	    chunk->length % PIER_ANNOUNCE_BLOCK == 0)
+		return count;
+	chunk->length -= chunk->length % PIER_ANNOUNCE_BLOCK;
+	return make_elements(rail, chunk->offset, &chunk->length, rail->elements);
+}
+
+/* A part of a chunk as a write, with its elements in `elements`. */
+static struct pier_request make_write(const struct pier_send_rail *rail, uint64_t offset,
+				      uint32_t length, struct ibv_sge *elements,
+				      const struct pier_remote *remote)
+{
+	return (struct pier_request){
+		.opcode = PIER_OP_WRITE,
+		.num_sge = make_elements(rail, offset, &length, elements),
+		.gather = (const struct pier_gather *)elements,
+		.remote = remote,
+	};
+}
+
+/*
+ * The payload as a plain write, and behind it a few bytes with immediate data: switches
+ * may reorder only packets that consume no receive. NCCL does the same when adaptive
+ * routing is on (ncclIbMultiSend()).
+ */
+static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
+			  struct pier_flight *chunk)
+{
+	uint32_t tail = chunk->length / PIER_ANNOUNCE_BLOCK +
+			(chunk->length % PIER_ANNOUNCE_BLOCK != 0);
+	uint32_t body = chunk->length - tail;
+	struct pier_remote parts[] = {
+		pier_remote_sub_unchecked(remote, 0, body),
+		pier_remote_sub_unchecked(remote, body, tail),
+	};
+	struct pier_request writes[2];
+
+	writes[0] = make_write(rail, chunk->offset, body, rail->elements, &parts[0]);
+	writes[1] = make_write(rail, chunk->offset + body, tail,
+			       rail->elements + writes[0].num_sge, &parts[1]);
+	writes[1].flags = PIER_POST_IMMEDIATE;
+	writes[1].immediate = (uint32_t)(chunk->offset / PIER_ANNOUNCE_BLOCK);
+	if (body == 0)
+		return pier_channel_post_request(rail->base.flow.channel, &writes[1],
+						 &chunk->work);
+	return pier_channel_post_batch(rail->base.flow.channel, writes, 2, &chunk->work);
+}
+
+static int post_elements(struct pier_send_rail *rail, int count,
+			 const struct pier_remote *remote, struct pier_flight *chunk)
+{
+	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
+
+	if (rail->reads)
+		return pier_channel_post_read(rail->base.flow.channel,
+					      (const struct pier_scatter *)rail->elements,
+					      count, remote, &chunk->work);
+	if (rail->announces)
+		return post_announced(rail, remote, chunk);
+	return pier_channel_post_write(rail->base.flow.channel, source, count, remote,
+				       &chunk->work);
+}
+
+/* A chunk that a full queue refused is not copied again: its source does not change. */
+static int copy_source(struct pier_send_rail *rail, const struct pier_flight *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error;
+
+	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
+		return 0;
+	error = pier_mr_sync_for_nic(rail->base.mr,
+				     rail->base.offset + place_of(rail, range.offset),
+				     range.length);
+	if (!error)
+		rail->copied = range;
+	return error;
+}
+
+/* The peer's bytes for the longest chunk that starts at range.offset. */
+static struct pier_remote find_remote(const struct pier_send_rail *rail,
+				      struct pier_range range)
+{
+	uint64_t place = place_of(rail, range.offset);
+	const struct pier_rail_part *part = find_part(rail, place);
+	uint64_t skipped = place - part->start;
+	uint64_t left = part->remote.length - skipped;
+
+	if (left > range.length)
+		left = range.length;
+	if (left > rail->max_chunk)
+		left = rail->max_chunk;
+	return pier_remote_sub_unchecked(&part->remote, skipped, left);
+}
+
+int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range,
+			    int64_t now)
+{
+	struct pier_flight chunk = { .offset = range.offset };
+	struct pier_remote remote;
+	int count, error = 0;
+
+	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
+		return rail->base.flow.error;
+	remote = find_remote(rail, range);
+	chunk.length = (uint32_t)remote.length;
+	count = make_chunk(rail, &chunk);
+	remote.length = chunk.length;
+	if (rail->base.bounced && !rail->reads) {
+		error = copy_source(rail, &chunk);
+		now = pier_now();
+	}
+	if (!error)
+		error = post_elements(rail, count, &remote, &chunk);
+	if (error)
+		return pier_flow_refused(&rail->base.flow, error, now);
+	pier_flow_add(&rail->base.flow, &chunk, now);
+	return chunk.length;
+}
+
+int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64_t now)
+{
+	struct pier_flight chunk = { .length = 0 };
+	int error;
+
+	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
+		return rail->base.flow.error;
+	/* A stream's needs no right at the peer: stream/stream.h. */
+	error = pier_post_immediate(rail->base.flow.channel,
+				    rail->wrap ? PIER_OP_SEND : PIER_OP_WRITE, immediate,
+				    &chunk.work);
+	if (error)
+		return pier_flow_refused(&rail->base.flow, error, now);
+	pier_flow_add(&rail->base.flow, &chunk, now);
+	return 1;
+}
+
+bool pier_send_rail_copies(const struct pier_send_rail *rail,
+			   const struct pier_flight *chunk)
+{
+	return rail->reads && rail->base.bounced && !chunk->error && chunk->length > 0;
+}
+
+int pier_send_rail_deliver(struct pier_send_rail *rail, const struct pier_flight *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error = 0;
+
+	if (rail->reads && chunk->length > 0)
+		error = pier_rail_deliver(&rail->base, range);
+	if (pier_send_rail_copies(rail, chunk))
+		rail->base.flow.active_at = pier_now();
+	if (error)
+		pier_flow_fail(&rail->base.flow, error, pier_error_message());
+	else
+		rail->base.done += chunk->length;
+	return error;
 }

@@ -13,7 +13,7 @@
 
 #include "channel/channel.h"
 #include "region/mr.h"
-#include "transfer/send_rail.h"
+#include "transfer/rail.h"
 
 enum {
 	STALL_MS = 1000,
