@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -397,6 +398,7 @@ void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_fill *fill)
 		struct pier_ring_leg *leg = &fill->legs[i];
 		struct pier_ring_lane *lane = find_lane(lanes, leg->channel);
 
+		assert(lane); /* pier_lanes_reserve() made it */
 		leg->behind = NULL;
 		if (lane->leg)
 			lane->last_leg->behind = leg;
