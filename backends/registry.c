@@ -220,11 +220,6 @@ static const struct pier_backend_entry *find_entry(
 	return NULL;
 }
 
-static const char *describe_origin(const struct pier_backend_entry *entry)
-{
-	return entry->origin[0] ? entry->origin : "a built-in backend";
-}
-
 /* Takes ownership of the arguments. Out of memory, the object is left out. */
 static void add_loaded(struct pier_backend *backend, char *origin, char *problem)
 {
@@ -259,7 +254,8 @@ static int check_duplicate(const struct pier_backend *backend)
 	if (!taken)
 		return 0;
 	return pier_fail(EEXIST, "a backend named %s is already registered (%s)",
-			 backend->name, describe_origin(taken));
+			 backend->name,
+			 taken->origin[0] ? taken->origin : "a built-in backend");
 }
 
 /* Consumes the path. */

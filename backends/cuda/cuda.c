@@ -318,14 +318,6 @@ static int take_memory(struct pier_cuda_memory *memory, const struct pier_cuda_s
 	return result;
 }
 
-static int clear_memory(struct pier_cuda_memory *memory)
-{
-	if (!memory->cpu)
-		return pier_cuda_clear(memory);
-	memset(memory->cpu, 0, memory->length);
-	return 0;
-}
-
 /* With the device's context current. */
 static int fill_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
 		       uint64_t length)
@@ -334,7 +326,10 @@ static int fill_memory(struct pier_cuda_memory *memory, const struct pier_cuda_s
 
 	if (result != 0)
 		return result;
-	result = clear_memory(memory);
+	if (memory->cpu)
+		memset(memory->cpu, 0, memory->length);
+	else
+		result = pier_cuda_clear(memory);
 	if (result != 0)
 		free_driver_memory(memory);
 	else

@@ -264,7 +264,7 @@ int pier_cuda_attribute(const struct pier_cuda *cuda, int device,
 #define MPS "; check the MPS daemon (nvidia-cuda-mps-control)"
 
 /* Errors that are not listed are EIO. */
-static const struct {
+static const struct error {
 	CUresult error;
 	int number;
 	const char *hint;
@@ -343,26 +343,25 @@ static const struct {
 	{ CUDA_ERROR_UNKNOWN, EIO, "; the kernel's log may have the reason" },
 };
 
-enum {
-	ERRORS = sizeof(errors) / sizeof(errors[0])
-};
+static const struct error *find_error(CUresult error)
+{
+	static const struct error unlisted = { .number = EIO, .hint = "" };
+
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		if (errors[i].error == error)
+			return &errors[i];
+	}
+	return &unlisted;
+}
 
 int pier_cuda_errno(CUresult error)
 {
-	for (size_t i = 0; i < ERRORS; i++) {
-		if (errors[i].error == error)
-			return errors[i].number;
-	}
-	return EIO;
+	return find_error(error)->number;
 }
 
 const char *pier_cuda_hint(CUresult error)
 {
-	for (size_t i = 0; i < ERRORS; i++) {
-		if (errors[i].error == error)
-			return errors[i].hint;
-	}
-	return "";
+	return find_error(error)->hint;
 }
 
 void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,

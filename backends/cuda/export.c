@@ -113,12 +113,6 @@ static const char *refusal_hint(const struct pier_cuda_memory *memory)
 	}
 }
 
-/* Of what is exported, this kind alone has SYNC_MEMOPS (UCX's issue 9895 for VMM). */
-static bool has_sync_attribute(const struct pier_cuda_memory *memory)
-{
-	return memory->kind == PIER_CUDA_LINEAR;
-}
-
 /*
  * Make synchronous copies and memsets of this memory really synchronous. Otherwise a NIC
  * may read bytes that are still on their way. Memory of cuMemCreate() and of pools lacks
@@ -134,7 +128,8 @@ static void synchronize_memory(struct pier_cuda_memory *memory)
 
 	if (atomic_load(&memory->synchronous) || pier_cuda_is_host(memory))
 		return;
-	if (has_sync_attribute(memory))
+	/* Of what is exported, this kind alone has it (UCX's issue 9895 for VMM). */
+	if (memory->kind == PIER_CUDA_LINEAR)
 		error = cuda->call.cuPointerSetAttribute(
 			&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->start);
 	else

@@ -515,24 +515,15 @@ static int hip_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 	return result;
 }
 
-static bool lacks_functions(const struct pier_hip *hip)
-{
-	return !hip->hsa_amd_portable_close_dmabuf ||
-	       (!hip->hsa_amd_portable_export_dmabuf &&
-		!hip->hsa_amd_portable_export_dmabuf_v2);
-}
-
 /* ret_more  what follows it, or "" */
 static const char *describe_export(const struct pier_hip *hip, const char **ret_more)
 {
-	bool supported = true;
-
 	*ret_more = "";
-	if (lacks_functions(hip))
+	if (!hip->hsa_amd_portable_close_dmabuf ||
+	    (!hip->hsa_amd_portable_export_dmabuf &&
+	     !hip->hsa_amd_portable_export_dmabuf_v2))
 		return "no dma-bufs: this ROCm is too old for them";
-	if (hip->hsa_system_get_info(PIER_HSA_SYSTEM_DMABUF, &supported) ==
-		    PIER_HSA_SUCCESS &&
-	    !supported)
+	if (kernel_lacks_dmabufs(hip))
 		return "no dma-bufs: the kernel's amdgpu driver is too old for them";
 	if (hip->kernel_reason[0]) {
 		*ret_more = hip->kernel_reason;

@@ -470,11 +470,6 @@ static const struct code *find_hip_code(unsigned int error)
 	return find_code(hip_codes, sizeof(hip_codes) / sizeof(hip_codes[0]), error);
 }
 
-static const struct code *find_hsa_code(unsigned int status)
-{
-	return find_code(hsa_codes, sizeof(hsa_codes) / sizeof(hsa_codes[0]), status);
-}
-
 int pier_hip_errno(unsigned int error)
 {
 	const struct code *code = find_hip_code(error);
@@ -518,12 +513,13 @@ int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *fo
 
 int pier_hsa_fail(unsigned int status, const char *format, ...)
 {
+	const struct code *code = find_code(
+		hsa_codes, sizeof(hsa_codes) / sizeof(hsa_codes[0]), status);
 	va_list args;
 	int result;
 
 	va_start(args, format);
-	result = fail_with_code(find_hsa_code(status), "hsa_status_t", status, true,
-				format, args);
+	result = fail_with_code(code, "hsa_status_t", status, true, format, args);
 	va_end(args);
 	return result;
 }

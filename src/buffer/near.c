@@ -20,25 +20,11 @@
 #include "provider/provider.h"
 #include "topology_file.h"
 
-static bool has_no_location(const struct pier_location *location)
-{
-	return !location->pci[0] && location->numa_node < 0;
-}
-
 /* Whether a device is nearer, or as near and faster. */
 static bool is_better(const struct pier_near_device *a, const struct pier_near_device *b)
 {
 	return a->distance != b->distance ? a->distance < b->distance
 					  : a->speed > b->speed;
-}
-
-/* Equal devices keep the order of the list. */
-static void insert_device(struct pier_near_device *list, size_t count,
-			  const struct pier_near_device *device)
-{
-	for (; count > 0 && is_better(device, &list[count - 1]); count--)
-		list[count] = list[count - 1];
-	list[count] = *device;
 }
 
 /* Drop the software NIC, which must be named. Returns how many devices are left. */
@@ -191,13 +177,17 @@ static int list_devices(const struct pier_topology *topology,
 	list = calloc((size_t)count + 1, sizeof(*list));
 	for (uint32_t i = 0; list && i < count; i++) {
 		struct pier_near_device device = { 0 };
+		uint32_t at;
 
 		snprintf(device.name, sizeof(device.name), "%s", devices[i].name);
 		pier_topology_find_nic(topology, device.name, &device.location,
 				       &device.speed);
 		device.distance = pier_topology_distance(topology, location,
 							 &device.location);
-		insert_device(list, i, &device);
+		/* Equal devices keep the order of the list. */
+		for (at = i; at > 0 && is_better(&device, &list[at - 1]); at--)
+			list[at] = list[at - 1];
+		list[at] = device;
 	}
 	free(devices);
 	if (!list)
@@ -273,7 +263,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 	uint32_t count = 0;
 	int error = 0;
 
-	if (!has_no_location(&location))
+	if (location.pci[0] || location.numa_node >= 0)
 		error = pier_list_near_in(sysfs, &location, &list, &count);
 	if (!error)
 		error = pier_open_in_order(NULL, list, count, ret_device);

@@ -132,13 +132,6 @@ void pier_add_device(struct pier_device *device)
 	pier_fork_unlock(&devices_mutex);
 }
 
-static void remove_device(struct pier_device *device)
-{
-	pier_fork_lock(&devices_mutex);
-	pier_list_remove(&device->link);
-	pier_fork_unlock(&devices_mutex);
-}
-
 static struct pier_device *find_device(const struct ibv_context *context)
 {
 	for (struct pier_list *link = devices.next; link != &devices; link = link->next) {
@@ -207,7 +200,9 @@ int pier_device_close(struct pier_device *device)
 		return refuse_to_close(device);
 	pier_clear_error();
 	errno = 0;
-	remove_device(device);
+	pier_fork_lock(&devices_mutex);
+	pier_list_remove(&device->link);
+	pier_fork_unlock(&devices_mutex);
 	if (device->provider->close_device(device->context)) {
 		error = errno ? errno : EIO;
 		pier_add_device(device);

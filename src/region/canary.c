@@ -428,14 +428,6 @@ static void keep_text(_Atomic(char *) *kept, char *text)
 		free(text);
 }
 
-/* The registrations from now on are counted: see is_due(). */
-static void put_off(struct pier_canary_answer *answer)
-{
-	unsigned int none = 0;
-
-	atomic_compare_exchange_strong(&answer->untested, &none, 1);
-}
-
 /*
  * After an error that may pass the canary is sent again at the second registration, the
  * fourth, the eighth and so on: a program that uses all of a GPU would otherwise ask for
@@ -448,14 +440,6 @@ static bool is_due(struct pier_canary_answer *answer)
 	if (atomic_load(&answer->untested))
 		count = atomic_fetch_add(&answer->untested, 1) + 1;
 	return (count & (count - 1)) == 0;
-}
-
-static void keep_obstacle(struct pier_canary_answer *answer, const char *reason)
-{
-	char *text = NULL;
-
-	if (asprintf(&text, "not run: %s", reason) >= 0)
-		keep_text(&answer->obstacle, text);
 }
 
 /*
@@ -480,12 +464,15 @@ static int accept_untested(const struct pier_segment *segment, enum pier_mapping
 static void report_untested(const struct pier_pd *pd, const struct pier_pair *pair,
 			    struct pier_canary_answer *answer, const char *reason)
 {
+	char *text = NULL;
+
 	/* Once: the canary may be sent again and again. */
 	if (atomic_load(&answer->obstacle))
 		return;
 	pier_warning("whether %s reaches the memory of %s was not tested: %s",
 		     pd->device->name, pair->memory, reason);
-	keep_obstacle(answer, reason);
+	if (asprintf(&text, "not run: %s", reason) >= 0)
+		keep_text(&answer->obstacle, text);
 }
 
 static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
@@ -494,6 +481,7 @@ static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
 	struct pier_canary_answer *answer = &pair->canary[mapping];
 	char reason[SENTENCE_SIZE];
 	int error = run_canary_once(pd, pair, mapping, take, reason);
+	unsigned int none = 0;
 
 	if (!error && reason[0]) {
 		keep_text(&answer->text, strdup(reason));
@@ -501,24 +489,22 @@ static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
 	}
 	if (error)
 		report_untested(pd, pair, answer, reason);
+	/* The registrations from now on are counted: see is_due(). */
 	if (is_passing(error))
-		put_off(answer);
+		atomic_compare_exchange_strong(&answer->untested, &none, 1);
 	else
 		keep_text(&answer->text,
 			  error ? pier_canary_impossible : pier_canary_passed);
 	return 0;
 }
 
-static bool is_refusal(const char *text)
-{
-	return text && text != pier_canary_passed && text != pier_canary_impossible;
-}
-
 int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping)
 {
 	const char *text = pair ? atomic_load(&pair->canary[mapping].text) : NULL;
 
-	return is_refusal(text) ? pier_fail(EIO, "%s", text) : 0;
+	if (!text || text == pier_canary_passed || text == pier_canary_impossible)
+		return 0;
+	return pier_fail(EIO, "%s", text);
 }
 
 int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,

@@ -7,14 +7,6 @@
 #include "mr.h"
 #include "core/error.h"
 
-static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
-{
-	return pier_fail(EXDEV,
-			 "element [0x%" PRIx64 ", +%zu) crosses a seam of a region of %u "
-			 "parts: make a list of elements of it",
-			 addr, length, mr->part_count);
-}
-
 static int check_range(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 {
 	if (mr->window)
@@ -54,9 +46,12 @@ static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 	if (error || !mr->parts)
 		return error;
 	part = pier_mr_find_part(mr, addr - mr->iova);
-	if (addr - mr->iova - part->start + length > part->length)
-		return fail_seam(mr, addr, length);
-	return 0;
+	if (addr - mr->iova - part->start + length <= part->length)
+		return 0;
+	return pier_fail(EXDEV,
+			 "element [0x%" PRIx64 ", +%zu) crosses a seam of a region of %u "
+			 "parts: make a list of elements of it",
+			 addr, length, mr->part_count);
 }
 
 int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,

@@ -445,15 +445,6 @@ static int try_other_mapping(const struct pier_segment *segment, enum pier_mappi
 }
 
 /*
- * Data Direct may have refused this range alone, and a BAR that is used up has room again
- * later: the next registration begins with the first mapping.
- */
-static bool is_lasting(const struct pier_segment *segment, int error)
-{
-	return !error || (error != -ENOMEM && !is_inside_page(segment));
-}
-
-/*
  * Try the mapping that was last registered for this NIC and this memory, or else the one
  * that suits them; then the other one. Each is tried for the range and, if the NIC
  * refuses that, for the whole allocation. Remember only success, and not if the first
@@ -482,7 +473,11 @@ static int register_export(const struct pier_segment *segment,
 			mapping = pier_choose_mapping(PIER_SYSFS, segment);
 	}
 	error = register_with_mapping(segment, mapping, ret_part);
-	lasting = is_lasting(segment, error);
+	/*
+	 * Data Direct may have refused this range alone, and a BAR that is used up has
+	 * room again later: the next registration begins with the first mapping.
+	 */
+	lasting = !error || (error != -ENOMEM && !is_inside_page(segment));
 	if (error && chosen && may_help(segment, error))
 		error = try_other_mapping(segment, mapping, error, ret_part);
 	if (!error && pair && lasting)
@@ -631,15 +626,6 @@ static bool is_possible(const struct fallback *fallback,
 	}
 }
 
-/* Append the sentence of the failure, which is pier_error_message(). */
-static void add_cause(char *causes, const char *name)
-{
-	size_t used = strlen(causes);
-
-	snprintf(causes + used, CAUSES_SIZE - used, "%sas %s: %s", used ? "; " : "", name,
-		 pier_error_message());
-}
-
 static int take_fallback(const struct fallback *fallback,
 			 const struct pier_segment *segment, const char *causes,
 			 struct pier_mr_part *ret_part)
@@ -667,11 +653,14 @@ static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
 	char causes[CAUSES_SIZE] = "";
 	const char *name = dmabuf ? "a dma-buf" : "host memory";
 	bool tried = false;
+	size_t used;
 
 	for (size_t i = 0; i < sizeof(fallbacks) / sizeof(fallbacks[0]); i++) {
 		if (!is_possible(&fallbacks[i], segment, dmabuf))
 			continue;
-		add_cause(causes, name);
+		used = strlen(causes);
+		snprintf(causes + used, CAUSES_SIZE - used, "%sas %s: %s",
+			 used ? "; " : "", name, pier_error_message());
 		error = take_fallback(&fallbacks[i], segment, causes, ret_part);
 		if (!error)
 			return 0;

@@ -14,12 +14,6 @@
 /* soft0 copies directly into memfds; other devices take them as host memory. */
 #define SHADOW "memfd"
 
-/* The offset in the page, which the memory and the iova share: see core/page.h. */
-static uint64_t page_offset(const struct pier_segment *segment)
-{
-	return segment->iova & (pier_host_page() - 1);
-}
-
 static int check_copies(const struct pier_buffer *buffer)
 {
 	const struct pier_backend *backend = buffer->backend;
@@ -78,7 +72,8 @@ static int make_bounce(const struct pier_segment *segment,
 	bounce->buffer = segment->range.buffer;
 	bounce->offset = segment->range.offset;
 	bounce->length = segment->range.length;
-	bounce->skew = page_offset(segment);
+	/* The offset in the page, which the memory and the iova share: core/page.h. */
+	bounce->skew = segment->iova & (pier_host_page() - 1);
 	error = make_shadow(bounce);
 	if (error) {
 		pier_bounce_put(bounce);

@@ -92,15 +92,6 @@ struct ibv_cq *pier_fault_create_cq(struct ibv_context *ibv, int cqe, void *cq_c
 	return &cq->ibv;
 }
 
-/* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */
-static void await_acknowledgement(struct fault_cq *cq)
-{
-	pthread_mutex_lock(&cq->ibv.mutex);
-	while (cq->ibv.comp_events_completed != cq->events)
-		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
-	pthread_mutex_unlock(&cq->ibv.mutex);
-}
-
 int pier_fault_destroy_cq(struct ibv_cq *ibv)
 {
 	struct fault_cq *cq = fault_cq(ibv);
@@ -119,7 +110,11 @@ int pier_fault_destroy_cq(struct ibv_cq *ibv)
 		pthread_mutex_unlock(&context->lock);
 		return error;
 	}
-	await_acknowledgement(cq);
+	/* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */
+	pthread_mutex_lock(&cq->ibv.mutex);
+	while (cq->ibv.comp_events_completed != cq->events)
+		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+	pthread_mutex_unlock(&cq->ibv.mutex);
 	pthread_mutex_lock(&context->lock);
 	pier_fault_drop_events(context, &cq->ibv);
 	pthread_mutex_unlock(&context->lock);

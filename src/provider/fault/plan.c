@@ -330,13 +330,6 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 	return error;
 }
 
-static int read_seed(struct text whole, struct text rest, struct pier_fault_plan *plan)
-{
-	if (take_number(&rest, UINT64_MAX, &plan->seed) && rest.length == 0)
-		return 0;
-	return refuse_rule(whole, "a seed is a number of 64 bits, decimal");
-}
-
 static int read_persona(struct text whole, struct text name, struct pier_fault_plan *plan)
 {
 	char names[128];
@@ -354,20 +347,17 @@ static int read_persona(struct text whole, struct text name, struct pier_fault_p
 
 static int read_item(struct text item, struct pier_fault_plan *plan)
 {
+	struct text seed;
+
 	if (item.length >= 5 && memcmp(item.at, "like=", 5) == 0)
 		return read_persona(item, (struct text){ item.at + 5, item.length - 5 },
 				    plan);
-	if (item.length >= 5 && memcmp(item.at, "seed=", 5) == 0)
-		return read_seed(item, (struct text){ item.at + 5, item.length - 5 },
-				 plan);
-	return read_rule(item, plan);
-}
-
-/* Each rule has a random sequence of its own, whatever the other rules count. */
-static void seed_rules(struct pier_fault_plan *plan)
-{
-	for (uint32_t i = 0; i < plan->count; i++)
-		plan->rules[i].random = plan->seed + i * UINT64_C(0xd1342543de82ef95);
+	if (item.length < 5 || memcmp(item.at, "seed=", 5) != 0)
+		return read_rule(item, plan);
+	seed = (struct text){ item.at + 5, item.length - 5 };
+	if (take_number(&seed, UINT64_MAX, &plan->seed) && seed.length == 0)
+		return 0;
+	return refuse_rule(item, "a seed is a number of 64 bits, decimal");
 }
 
 int pier_fault_read_plan(const char *at, size_t length, struct pier_fault_plan *ret_plan)
@@ -387,7 +377,9 @@ int pier_fault_read_plan(const char *at, size_t length, struct pier_fault_plan *
 	}
 	if (error)
 		return error;
-	seed_rules(&plan);
+	/* Each rule has a random sequence of its own, whatever the other rules count. */
+	for (uint32_t i = 0; i < plan.count; i++)
+		plan.rules[i].random = plan.seed + i * UINT64_C(0xd1342543de82ef95);
 	*ret_plan = plan;
 	pthread_mutex_init(&ret_plan->lock, NULL);
 	return 0;

@@ -116,14 +116,6 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 	return 0;
 }
 
-static int fail_busy(const struct pier_mr_cache *cache, size_t in_use)
-{
-	return pier_fail(EBUSY,
-			 "destroying a registration cache of %s: %zu of its regions are "
-			 "handed out",
-			 cache->pd->device->name, in_use);
-}
-
 static int empty_cache(struct pier_mr_cache *cache)
 {
 	size_t in_use;
@@ -135,7 +127,10 @@ static int empty_cache(struct pier_mr_cache *cache)
 		pier_cache_drop_idle(cache);
 	pthread_mutex_unlock(&cache->lock);
 	if (in_use > 0)
-		return fail_busy(cache, in_use);
+		return pier_fail(EBUSY,
+				 "destroying a registration cache of %s: %zu of its "
+				 "regions are handed out",
+				 cache->pd->device->name, in_use);
 	error = pier_cache_reap(cache);
 	return error ? error : pier_caches_remove(cache);
 }
@@ -333,15 +328,6 @@ static void reject_entry(struct pier_cache_entry *entry)
 	pier_cache_unuse(entry);
 	pthread_mutex_unlock(&cache->lock);
 	pier_cache_reap(cache);
-}
-
-/*
- * Whether kept regions can be trusted now. If not, memory is being unmapped at this
- * moment, and this thread may have new memory at the same address already.
- */
-static bool is_trusted(struct pier_mr_cache *cache)
-{
-	return atomic_load(&cache->watched) == 0 || pier_watch_settled();
 }
 
 /* The buffer of the entry's memory, or NULL: a dma-buf. */
@@ -593,7 +579,12 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *r
 		error = make_key(range, access, &request.key);
 	if (error)
 		return error;
-	if (!is_trusted(cache))
+	/*
+	 * Not settled: memory is being unmapped at this moment, and this thread may have
+	 * new memory at the same address already. A dma-buf's offsets stay what they are.
+	 */
+	if (atomic_load(&cache->watched) > 0 && !request.key.file.inode &&
+	    !pier_watch_settled())
 		return serve_by_registering(&request, false, ret_mr);
 	while ((entry = take_kept(&request))) {
 		if (pier_cache_is_current(entry)) {

@@ -179,15 +179,6 @@ static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
 	return set;
 }
 
-static void become_idle(struct pier_cache_entry *entry)
-{
-	struct pier_mr_cache *cache = entry->cache;
-
-	pier_list_append(&cache->idle, &entry->link);
-	cache->idle_count++;
-	cache->idle_bytes += pier_cache_length(entry);
-}
-
 static void leave_idle(struct pier_cache_entry *entry)
 {
 	struct pier_mr_cache *cache = entry->cache;
@@ -214,14 +205,19 @@ void pier_cache_use(struct pier_cache_entry *entry)
 
 void pier_cache_unuse(struct pier_cache_entry *entry)
 {
+	struct pier_mr_cache *cache = entry->cache;
+
 	assert(entry->users > 0);
 	if (--entry->users > 0)
 		return;
-	entry->cache->stats.in_use--;
-	if (entry->state == PIER_CACHE_KEPT)
-		become_idle(entry);
-	else
+	cache->stats.in_use--;
+	if (entry->state != PIER_CACHE_KEPT) {
 		become_dead(entry);
+		return;
+	}
+	pier_list_append(&cache->idle, &entry->link);
+	cache->idle_count++;
+	cache->idle_bytes += pier_cache_length(entry);
 }
 
 void pier_cache_unreserve(struct pier_mr_cache *cache, uint64_t length)
@@ -347,21 +343,16 @@ void pier_caches_add(struct pier_mr_cache *cache)
 	pthread_mutex_unlock(&all.lock);
 }
 
-static void unlist_cache(struct pier_mr_cache *cache)
-{
-	pthread_mutex_lock(&all.lock);
-	pier_list_remove(&cache->link);
-	atomic_fetch_sub(&all.count, 1);
-	pthread_mutex_unlock(&all.lock);
-}
-
 int pier_caches_remove(struct pier_mr_cache *cache)
 {
 	int64_t deadline = pier_deadline(PIER_CACHE_REAP_SECONDS * 1000);
 	int error = 0;
 	bool settled;
 
-	unlist_cache(cache);
+	pthread_mutex_lock(&all.lock);
+	pier_list_remove(&cache->link);
+	atomic_fetch_sub(&all.count, 1);
+	pthread_mutex_unlock(&all.lock);
 	pthread_mutex_lock(&cache->lock);
 	while ((cache->visitors > 0 || !pier_list_empty(&cache->reaping)) && !error)
 		error = pier_clock_wait(&cache->settled, &cache->lock, deadline);
