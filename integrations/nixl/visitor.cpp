@@ -44,7 +44,9 @@ int visitor::welcome(const agent_hello &hello, const settings &chosen,
 		pier_recv_pool_attr_init(&attr);
 		attr.count = PIER_NIXL_RECEIVES;
 		attr.length = PIER_NIXL_SLOT_SIZE;
-		error = pier_recv_pool_create(ends[0].channel, &attr, &pool);
+		attr.channel = ends[0].channel;
+		error = pier_recv_pool_create(devices.all[ends[0].device].pd, &attr,
+					      &pool);
 	}
 	if (error)
 		report_failure("cannot connect an agent that called");
