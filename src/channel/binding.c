@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "binding.h"
 #include "channel/channel.h"
+#include "channel/counter.h"
 #include "channel/keepalive.h"
 #include "channel/wait.h"
 #include "core/deadline.h"

@@ -137,13 +137,13 @@ uint32_t pier_channel_outstanding(const struct pier_channel *channel)
 	       pier_queue_outstanding(&channel->receives);
 }
 
-int pier_check_owner(const struct pier_channel *channel, const char *doing)
+int pier_check_owner(const struct pier_object *object, const struct pier_object *pd,
+		     const char *doing)
 {
-	const struct pier_object *owner = channel->object.parent;
 	char text[PIER_OBJECT_DESCRIPTION_SIZE];
 
-	if (owner == &channel->pd->object)
+	if (object->parent == pd)
 		return 0;
-	owner->describe(owner, text, sizeof(text));
-	return pier_fail(EBUSY, "%s a channel: it belongs to the %s", doing, text);
+	object->parent->describe(object->parent, text, sizeof(text));
+	return pier_fail(EBUSY, "%s: it belongs to the %s", doing, text);
 }

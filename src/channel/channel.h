@@ -105,8 +105,9 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
 	return id & PIER_ID_RECEIVE ? &channel->receives : &channel->sends;
 }
 
-/* Fails with -EBUSY for a channel that has an owner. doing: "destroying" */
-int pier_check_owner(const struct pier_channel *channel, const char *doing);
+/* Fails with -EBUSY for an object that has another owner. doing: "resetting a channel" */
+int pier_check_owner(const struct pier_object *object, const struct pier_object *pd,
+		     const char *doing);
 
 /* Resolve PIER_TIMEOUT_DEFAULT. Errors: -EINVAL other negative numbers. */
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,

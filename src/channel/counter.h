@@ -56,6 +56,9 @@ int pier_expect_arrivals(struct pier_counter_binding *binding);
 /* Stop counting the writes with this immediate. */
 void pier_forget_arrivals(struct pier_channel *channel, uint32_t immediate);
 
+/* The channel is destroyed: end the bindings on it. */
+void pier_end_arrivals(struct pier_channel *channel);
+
 /* A write with immediate data has arrived. */
 void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);
 

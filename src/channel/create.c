@@ -10,7 +10,7 @@
 
 #include "channel.h"
 #include "channel/cq/cq.h"
-#include "channel/binding.h"
+#include "channel/counter.h"
 #include "channel/scope.h"
 #include "channel/recv/recv_pool.h"
 #include "channel/recv/srq.h"
@@ -212,7 +212,8 @@ int pier_channel_destroy(struct pier_channel *channel)
 		return 0;
 	error = pier_check_process(&channel->object);
 	if (!error)
-		error = pier_check_owner(channel, "destroying");
+		error = pier_check_owner(&channel->object, &channel->pd->object,
+					 "destroying a channel");
 	return error ? error : pier_end_channel(channel);
 }
 

@@ -212,48 +212,39 @@ int pier_channel_run_request(struct pier_channel *channel,
 					 timeout_ms, ret_result);
 }
 
+static int run_one(struct pier_channel *channel, enum pier_opcode opcode,
+		   const void *sg_list, int num_sge, const struct pier_remote *remote,
+		   int timeout_ms, struct pier_result *ret_result)
+{
+	const struct pier_request request = {
+		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
+	};
+
+	return pier_channel_run_request(channel, &request, timeout_ms, ret_result);
+}
+
 int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 		      int num_sge, int timeout_ms)
 {
-	PIER_REFUSE_NULL(channel);
-	return pier_channel_run_request(channel,
-					&(struct pier_request){ .opcode = PIER_OP_SEND,
-								.gather = sg_list,
-								.num_sge = num_sge },
-					timeout_ms, NULL);
+	return run_one(channel, PIER_OP_SEND, sg_list, num_sge, NULL, timeout_ms, NULL);
 }
 
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, int timeout_ms, struct pier_result *ret_result)
 {
-	PIER_REFUSE_NULL(channel);
-	return pier_channel_run_request(channel,
-					&(struct pier_request){ .opcode = PIER_OP_RECV,
-								.scatter = sg_list,
-								.num_sge = num_sge },
-					timeout_ms, ret_result);
+	return run_one(channel, PIER_OP_RECV, sg_list, num_sge, NULL, timeout_ms,
+		       ret_result);
 }
 
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
 		       int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
-	PIER_REFUSE_NULL(channel);
-	return pier_channel_run_request(channel,
-					&(struct pier_request){ .opcode = PIER_OP_WRITE,
-								.gather = sg_list,
-								.num_sge = num_sge,
-								.remote = remote },
-					timeout_ms, NULL);
+	return run_one(channel, PIER_OP_WRITE, sg_list, num_sge, remote, timeout_ms,
+		       NULL);
 }
 
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		      int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
-	PIER_REFUSE_NULL(channel);
-	return pier_channel_run_request(channel,
-					&(struct pier_request){ .opcode = PIER_OP_READ,
-								.scatter = sg_list,
-								.num_sge = num_sge,
-								.remote = remote },
-					timeout_ms, NULL);
+	return run_one(channel, PIER_OP_READ, sg_list, num_sge, remote, timeout_ms, NULL);
 }

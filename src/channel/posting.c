@@ -211,27 +211,3 @@ int pier_post_whole(struct pier_channel *channel, const struct pier_request *req
 	return pier_post_now(channel, request, length,
 			     pier_inline_flag(channel, request, length), ret_work);
 }
-
-int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
-		    enum pier_opcode opcode, struct pier_work *ret_work)
-{
-	struct pier_queue *queue = &channel->sends;
-	struct ibv_send_wr *bad;
-	int error = 0;
-
-	if (channel->sends.limit == 0)
-		return pier_refuse_state(channel);
-	if (!pier_has_room(queue))
-		error = pier_make_room(channel, queue, 1);
-	if (error)
-		return error;
-	wr->wr_id = queue->head;
-	wr->send_flags |= IBV_SEND_SIGNALED;
-	pier_queue_note(queue, pier_queue_entry(queue, queue->head), queue->head, true,
-			opcode, NULL, 0, 0, NULL);
-	error = ibv_post_send(channel->qp, wr, &bad);
-	if (error)
-		return pier_refuse_post(channel, error, opcode);
-	pier_posted(queue, queue->head + 1, queue->head, ret_work);
-	return 0;
-}

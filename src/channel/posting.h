@@ -44,14 +44,6 @@ int pier_check_form(const struct pier_channel *channel,
 int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
 		    struct pier_work *ret_work);
 
-/*
- * Post a request of the send queue that has no elements. Fills in the id of `wr`.
- *
- * Errors: -EPIPE, -ENOTCONN, -EAGAIN; others of ibv_post_send(3).
- */
-int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
-		    enum pier_opcode opcode, struct pier_work *ret_work);
-
 /* Post a send, or a write, of no bytes with immediate data. */
 static inline int pier_post_immediate(struct pier_channel *channel,
 				      enum pier_opcode opcode, uint32_t immediate,
@@ -233,27 +225,44 @@ static inline __attribute__((always_inline)) void pier_posted(struct pier_queue 
 		ret_work->id = id;
 }
 
+/*
+ * Post a request of which the verb and its arguments are filled in. There is room.
+ *
+ * num_sge  elements that the device reads or writes
+ * length   of the result
+ */
+static inline __attribute__((always_inline)) int pier_post_wr(
+	struct pier_channel *channel, struct ibv_send_wr *wr, enum pier_opcode opcode,
+	const struct ibv_sge *sg_list, int num_sge, uint32_t length, void *context,
+	struct pier_work *ret_work)
+{
+	struct pier_queue *queue = &channel->sends;
+	uint64_t id = queue->head;
+	struct ibv_send_wr *bad;
+	int error;
+
+	wr->wr_id = id;
+	wr->next = NULL;
+	pier_queue_note(queue, pier_queue_entry(queue, id), id, ret_work != NULL, opcode,
+			sg_list, num_sge, length, context);
+	error = ibv_post_send(channel->qp, wr, &bad);
+	if (pier_unlikely(error))
+		return pier_refuse_post(channel, error, opcode);
+	pier_posted(queue, id + 1, id, ret_work);
+	return 0;
+}
+
 static inline __attribute__((always_inline)) int pier_post_now(
 	struct pier_channel *channel, const struct pier_request *request, uint64_t length,
 	unsigned int inlined, struct pier_work *ret_work)
 {
-	struct pier_queue *queue = &channel->sends;
-	uint64_t id = queue->head;
-	struct pier_entry *entry = pier_queue_entry(queue, id);
-	struct ibv_send_wr wr, *bad;
-	int error;
+	struct ibv_send_wr wr;
 
 	pier_fill_wr(&wr, request, IBV_SEND_SIGNALED | inlined);
-	wr.wr_id = id;
-	wr.next = NULL;
-	pier_queue_note(queue, entry, id, ret_work != NULL, request->opcode,
-			pier_sg_list(request), inlined ? 0 : request->num_sge,
-			pier_read_length(request->opcode, length), request->context);
-	error = ibv_post_send(channel->qp, &wr, &bad);
-	if (pier_unlikely(error))
-		return pier_refuse_post(channel, error, request->opcode);
-	pier_posted(queue, id + 1, id, ret_work);
-	return 0;
+	return pier_post_wr(channel, &wr, request->opcode, pier_sg_list(request),
+			    inlined ? 0 : request->num_sge,
+			    pier_read_length(request->opcode, length), request->context,
+			    ret_work);
 }
 
 #endif

@@ -305,7 +305,8 @@ int pier_channel_reset(struct pier_channel *channel)
 	int error = pier_check_process(&channel->object);
 
 	if (!error)
-		error = pier_check_owner(channel, "resetting");
+		error = pier_check_owner(&channel->object, &channel->pd->object,
+					 "resetting a channel");
 	if (error)
 		return error;
 	channel->state = PIER_CHANNEL_FAILED;

@@ -88,6 +88,7 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 	struct ibv_mw *mw = window->window->mw;
 	struct ibv_send_wr wr = {
 		.opcode = IBV_WR_BIND_MW,
+		.send_flags = IBV_SEND_SIGNALED,
 		.bind_mw = {
 			.mw = mw,
 			/* Each binding gets a new key: IBTA, ibv_inc_rkey(3). */
@@ -101,8 +102,14 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 		},
 	};
 	struct pier_work work = { 0 };
-	int error = pier_post_local(channel, &wr, PIER_OP_BIND, &work);
+	int error = 0;
 
+	if (channel->sends.limit == 0)
+		error = pier_refuse_state(channel);
+	else if (!pier_has_room(&channel->sends))
+		error = pier_make_room(channel, &channel->sends, 1);
+	if (!error)
+		error = pier_post_wr(channel, &wr, PIER_OP_BIND, NULL, 0, 0, NULL, &work);
 	if (!error)
 		error = pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					  timeout_ms, NULL);

@@ -121,25 +121,13 @@ int pier_end_cq(struct pier_cq *cq)
 	return 0;
 }
 
-static int check_owner(const struct pier_cq *cq, const struct pier_object *parent,
-		       const char *doing)
-{
-	const struct pier_object *owner = cq->object.parent;
-	char text[PIER_OBJECT_DESCRIPTION_SIZE];
-
-	if (owner == &cq->pd->object || owner == parent)
-		return 0;
-	owner->describe(owner, text, sizeof(text));
-	return pier_fail(EBUSY, "%s a completion queue: it belongs to the %s", doing,
-			 text);
-}
-
 int pier_cq_destroy(struct pier_cq *cq)
 {
 	int error = cq ? pier_check_process(&cq->object) : 0;
 
 	if (!error && cq)
-		error = check_owner(cq, NULL, "destroying");
+		error = pier_check_owner(&cq->object, &cq->pd->object,
+					 "destroying a completion queue");
 	return error || !cq ? error : pier_end_cq(cq);
 }
 
@@ -154,7 +142,10 @@ int pier_check_cq(const struct pier_pd *pd, const struct pier_cq *cq,
 		return pier_fail(EINVAL,
 				 "channel attributes: cq is of %s, the channel of %s",
 				 cq->pd->device->name, pd->device->name);
-	return check_owner(cq, parent, "using");
+	return cq->object.parent == parent
+		       ? 0
+		       : pier_check_owner(&cq->object, &cq->pd->object,
+					  "using a completion queue");
 }
 
 static int take_ready(struct pier_cq *cq, struct pier_channel **ret_channels, int max)

@@ -42,25 +42,26 @@ enum {
  * number. The next post overwrites those that the device refuses.
  */
 static uint32_t fill_receives(struct pier_queue *queue,
-			      const struct pier_scatter *const *targets, uint32_t count,
+			      struct pier_recv_slot *const *slots, uint32_t count,
 			      struct ibv_recv_wr *ret_wrs)
 {
 	uint32_t filled = 0;
 
 	for (; filled < count && filled < pier_queue_room(queue); filled++) {
 		uint64_t position = queue->head + filled;
+		struct ibv_recv_wr *wr = &ret_wrs[filled];
 
 		if (!pier_queue_make_free(queue, position))
 			break;
-		ret_wrs[filled] = (struct ibv_recv_wr){
+		*wr = (struct ibv_recv_wr){
 			.wr_id = PIER_ID_RECEIVE | position,
-			.next = &ret_wrs[filled + 1],
-			.sg_list = (struct ibv_sge *)targets[filled],
+			.next = wr + 1,
+			.sg_list = (struct ibv_sge *)&slots[filled]->element,
 			.num_sge = 1,
 		};
-		pier_queue_note(queue, pier_queue_entry(queue, position),
-				ret_wrs[filled].wr_id, true, PIER_OP_RECV,
-				ret_wrs[filled].sg_list, 1, 0, NULL);
+		slots[filled]->work.id = wr->wr_id;
+		pier_queue_note(queue, pier_queue_entry(queue, position), wr->wr_id, true,
+				PIER_OP_RECV, wr->sg_list, 1, 0, NULL);
 	}
 	if (filled > 0)
 		ret_wrs[filled - 1].next = NULL;
@@ -68,25 +69,24 @@ static uint32_t fill_receives(struct pier_queue *queue,
 }
 
 /*
- * Post receives of a channel with one element each, under one doorbell.
+ * Post slots on the channel of the pool under one doorbell, as far as there is room.
  *
- * ret_works   of the posted receives
- * ret_posted  their number: less than count if the queue is full, or with an error
+ * ret_posted  their number, also with an error
  */
-static int post_receives(struct pier_channel *channel,
-			 const struct pier_scatter *const *targets, uint32_t count,
-			 struct pier_work *ret_works, uint32_t *ret_posted)
+static int post_on_channel(const struct pier_recv_pool *pool,
+			   struct pier_recv_slot *const *slots, uint32_t count,
+			   uint32_t *ret_posted)
 {
+	struct pier_channel *channel = pool->channel;
 	struct pier_queue *queue = &channel->receives;
 	struct ibv_recv_wr wrs[DOORBELL], *bad = NULL;
-	uint32_t filled, taken;
+	uint32_t filled;
 	int error;
 
 	*ret_posted = 0;
 	if (queue->limit == 0)
 		return pier_refuse_receive(channel);
-	filled = taken = fill_receives(queue, targets,
-				       count < DOORBELL ? count : DOORBELL, wrs);
+	filled = fill_receives(queue, slots, count, wrs);
 	if (filled == 0)
 		return 0;
 	/* All slots are in one region. */
@@ -94,44 +94,12 @@ static int post_receives(struct pier_channel *channel,
 	if (error)
 		return error;
 	error = ibv_post_recv(channel->qp, wrs, &bad);
-	if (error) {
-		taken = bad >= wrs && bad < wrs + filled ? (uint32_t)(bad - wrs) : 0;
-		error = pier_refuse_post(channel, error, PIER_OP_RECV);
-	}
-	for (uint32_t i = 0; i < taken; i++)
-		ret_works[i].id = wrs[i].wr_id;
-	pier_queue_posted(queue, queue->head + taken);
-	*ret_posted = taken;
-	return error;
-}
-
-/* List the first waiting slots, which stay where they are. */
-static uint32_t list_waiting_slots(const struct pier_recv_pool *pool,
-				   struct pier_recv_slot **ret_slots)
-{
-	uint32_t count = 0;
-
-	for (struct pier_recv_slot *slot = pool->waiting.first; slot && count < DOORBELL;
-	     slot = slot->next)
-		ret_slots[count++] = slot;
-	return count;
-}
-
-static int post_on_channel(const struct pier_recv_pool *pool,
-			   struct pier_recv_slot *const *slots, uint32_t count,
-			   uint32_t *ret_posted)
-{
-	const struct pier_scatter *targets[DOORBELL];
-	struct pier_work works[DOORBELL];
-	int error;
-
-	for (uint32_t i = 0; i < count; i++)
-		targets[i] = &slots[i]->element;
-	error = post_receives(pool->channel, targets, count, works, ret_posted);
-	assert(*ret_posted <= count);
-	for (uint32_t i = 0; i < *ret_posted; i++)
-		slots[i]->work = works[i];
-	return error;
+	if (!error)
+		*ret_posted = filled;
+	else if (bad >= wrs && bad < wrs + filled)
+		*ret_posted = (uint32_t)(bad - wrs);
+	pier_queue_posted(queue, queue->head + *ret_posted);
+	return error ? pier_refuse_post(channel, error, PIER_OP_RECV) : 0;
 }
 
 static int post_shared(const struct pier_recv_pool *pool,
@@ -156,13 +124,17 @@ int pier_pool_post(struct pier_recv_pool *pool)
 	int error = 0;
 
 	while (pool->waiting.count > 0 && posted > 0 && !error) {
-		uint32_t count = list_waiting_slots(pool, slots);
+		struct pier_recv_slot *slot = pool->waiting.first;
+		uint32_t count = 0;
 
+		/* They stay in the list until the device has them. */
+		for (; slot && count < DOORBELL; slot = slot->next)
+			slots[count++] = slot;
 		error = pool->srq ? post_shared(pool, slots, count, &posted)
 				  : post_on_channel(pool, slots, count, &posted);
+		assert(posted <= count);
 		for (uint32_t i = 0; i < posted; i++) {
-			struct pier_recv_slot *slot = pier_slots_take(&pool->waiting);
-
+			slot = pier_slots_take(&pool->waiting);
 			slot->state = PIER_SLOT_POSTED;
 			if (pool->srq)
 				pool->posted.count++;

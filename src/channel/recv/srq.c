@@ -242,21 +242,16 @@ int pier_end_srq(struct pier_srq *srq)
 	return 0;
 }
 
-static int check_owner(const struct pier_srq *srq, const char *what)
+static int check_usable(const struct pier_srq *srq, const char *doing)
 {
 	int error = pier_check_process(&srq->object);
 
-	if (!error && srq->pool)
-		error = pier_fail(EBUSY,
-				  "%s a shared receive queue that belongs to a receive "
-				  "pool",
-				  what);
-	return error;
+	return error ? error : pier_check_owner(&srq->object, &srq->pd->object, doing);
 }
 
 int pier_srq_destroy(struct pier_srq *srq)
 {
-	int error = srq ? check_owner(srq, "destroying") : 0;
+	int error = srq ? check_usable(srq, "destroying a shared receive queue") : 0;
 
 	return error || !srq ? error : pier_end_srq(srq);
 }
@@ -270,7 +265,7 @@ int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 				      .num_sge = num_sge,
 				      .context = context };
 	uint32_t posted;
-	int error = check_owner(srq, "posting to");
+	int error = check_usable(srq, "posting to a shared receive queue");
 
 	if (!error && (num_sge < 0 || (uint32_t)num_sge > srq->max_sge))
 		error = pier_fail(EINVAL,
