@@ -66,10 +66,12 @@ def step(name, argv, env, seconds):
 class Build:
     """A build folder: only the parts that the wanted suites of Meson's tests need."""
 
-    def __init__(self, name, compiler, *options):
+    def __init__(self, name, compiler, *options, prepare=None, everything=lambda build: []):
         self.name = name
         self.compiler = compiler
         self.options = options
+        self.prepare = prepare  # what is built before it
+        self.everything = everything  # the files of a whole build; none: all of them
         self.folder = ROOT / "build" / ("tests-" + name)
         self.wanted = set()
         self.whole = False
@@ -102,47 +104,26 @@ class Build:
     def targets(self):
         """The files that the wanted tests need, as ninja's arguments."""
         if self.whole:
-            return self.everything()
+            return self.everything(self)
         needed = {target for test in meson_tests(self.folder, self.wanted)
                   for target in test["depends"]}
         return self.files(lambda target: target["id"] in needed)
-
-    def everything(self):
-        return []
 
     def run(self, slots):
         env = {**clean_environment(), "CC": self.compiler, "CXX": COMPILERS[self.compiler]}
         ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
         # If the folder is older than its meson.build, its tests are known only afterwards.
-        return (self.configure(env) and
+        return ((not self.prepare or self.prepare.run(slots)) and self.configure(env) and
                 step("reconfigure %s" % self.name, [*ninja, "build.ninja"], env, SECONDS) and
                 step("build %s" % self.name, [*ninja, *self.targets()], env, SECONDS))
 
 
-class CrossBuild(Build):
-    """For the guest with another processor, whose libraries it links with.
-
-    Without C++: Debian's cross compiler for it comes with headers that hide the guest's.
-    Without Python, whose headers the guest does not have.
-    """
-
-    def __init__(self, name, prepare, cross_file):
-        super().__init__(name, "gcc", "-Dwerror=true", "-Dnixl=disabled", "-Dpython=disabled",
-                         "--cross-file=%s" % cross_file)
-        self.prepare = prepare
-
-    def run(self, slots):
-        return self.prepare.run(slots) and super().run(slots)
-
-
-class Compilation(Build):
+def objects_and_pier(build):
     """For the compiler's warnings: of the programs, only pier itself is linked."""
-
-    def everything(self):
-        objects = subprocess.check_output(
-            ["ninja", "-C", str(self.folder), "-t", "targets", "rule", "c_COMPILER"], text=True)
-        return [line for line in objects.splitlines() if line.endswith(".o")] + \
-            self.files(lambda target: target["name"] == "pier")
+    objects = subprocess.check_output(
+        ["ninja", "-C", str(build.folder), "-t", "targets", "rule", "c_COMPILER"], text=True)
+    return [line for line in objects.splitlines() if line.endswith(".o")] + \
+        build.files(lambda target: target["name"] == "pier")
 
 
 class Prepare:

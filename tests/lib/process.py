@@ -98,14 +98,10 @@ def end_orphans(patience):
 
 def kill_group(process):
     """End the program and its children: it leads a process group."""
-    for number, patience in (signal.SIGTERM, 3), (signal.SIGKILL, 3):
-        try:
+    for number in signal.SIGTERM, signal.SIGKILL:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        until = time.monotonic() + patience
-        while time.monotonic() < until and process.poll() is None:
-            time.sleep(0.02)
+            process.wait(3)
     process.wait()
 
 
