@@ -65,21 +65,11 @@ static int open_chain(struct chain *chain, const struct cp_options *options,
 	return 0;
 }
 
-/* The server may take its time to start, and then finds this in its pipe. */
-static int send_first(struct node *node, const struct request *common, const char *path)
-{
-	struct request request = *common;
-
-	snprintf(request.side.path, sizeof(request.side.path), "%s", path);
-	return control_send_preamble(&node->control) < 0
-		       ? -1
-		       : send_message(&node->control, FRAME_REQUEST, &request);
-}
-
 /* All at once: starting each takes a second. */
 static void start_servers(struct chain *chain, const struct request *request)
 {
 	const struct cp_options *options = chain->options;
+	struct request own = *request;
 
 	for (uint32_t i = 0; i < options->destination_count; i++) {
 		struct node *node = node_of(chain, i);
@@ -105,9 +95,15 @@ static void start_servers(struct chain *chain, const struct request *request)
 			fail(&node->failure, unnamed.status, "%s: %s", host,
 			     unnamed.text);
 			lose_node(&chain->hub, i + 1);
-		} else if (send_first(node, request, options->destinations[i].path) < 0) {
-			lose_node(&chain->hub, i + 1);
+			continue;
 		}
+		/* The server may take its time to start, and then finds this in its pipe.
+		 */
+		snprintf(own.side.path, sizeof(own.side.path), "%s",
+			 options->destinations[i].path);
+		if (control_send_preamble(&node->control) < 0 ||
+		    send_message(&node->control, FRAME_REQUEST, &own) < 0)
+			lose_node(&chain->hub, i + 1);
 	}
 }
 

@@ -326,30 +326,25 @@ static uint32_t find_guilty(const struct hub *hub, uint32_t before, uint32_t beh
 	return behind;
 }
 
-/*
- * While this process was stopped, no host got messages from the others, so they gave each
- * other up. A connection that has another fault fails again.
- */
-static bool forgive_failed_link(struct hub *hub, uint32_t before, uint32_t behind)
-{
-	uint64_t failed = hub->nodes[behind].failed_ns, tick = ms_to_ns(tick_ms(hub));
-
-	if (hub->phase != HUB_COPYING || !hub->stopped_ns ||
-	    failed + tick < hub->stopped_ns || failed > hub->stopped_ns + tick)
-		return false;
-	relink_nodes(hub, before, behind);
-	return true;
-}
-
 /* Leave out the host at fault. */
 static void judge_failed_link(struct hub *hub, uint32_t behind)
 {
 	uint32_t before = find_neighbour(hub, behind, BEFORE);
 	uint32_t guilty = find_guilty(hub, before, behind);
 	struct node *node = &hub->nodes[guilty];
+	uint64_t failed_ns = hub->nodes[behind].failed_ns;
+	uint64_t tick_ns = ms_to_ns(tick_ms(hub));
 
-	if (forgive_failed_link(hub, before, behind))
+	/*
+	 * While this process was stopped, no host got messages from the others, so they
+	 * gave each other up. A connection that has another fault fails again.
+	 */
+	if (hub->phase == HUB_COPYING && hub->stopped_ns &&
+	    failed_ns + tick_ns >= hub->stopped_ns &&
+	    failed_ns <= hub->stopped_ns + tick_ns) {
+		relink_nodes(hub, before, behind);
 		return;
+	}
 	hub->nodes[before].blamed_ns = hub->ticked_ns;
 	fail(&node->failure, EXIT_PEER, "the connection from %s to %s failed: %.900s",
 	     before ? control_peer_name(&hub->nodes[before].control) : "this host",

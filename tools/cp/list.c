@@ -218,19 +218,6 @@ static bool path_valid(const char *path)
 	}
 }
 
-static bool entry_valid(const struct list_entry *entry, const char *path,
-			const char *target)
-{
-	bool link = entry->kind == LIST_LINK;
-
-	if (entry->kind != LIST_DIRECTORY && entry->kind != LIST_FILE && !link)
-		return false;
-	if (entry->kind != LIST_FILE && (entry->size || entry->sparse))
-		return false;
-	return entry->mode <= CP_MODE_BITS && entry->mtime_nanoseconds < 1000000000 &&
-	       link == (target[0] != '\0') && path_valid(path);
-}
-
 /*
  * Find the directory of the next entry, and return whether the order is right. Its
  * search begins where that of the entry before ended, so it needs no memory, and all
@@ -272,7 +259,12 @@ static int read_entry(struct control *control, struct wire *wire, struct file_li
 
 	pass_entry(wire, &entry, path, target);
 	if (wire->reader.bad || entry.size > INT64_MAX - list->size ||
-	    !entry_valid(&entry, path, target) || !find_parent(list, path, &entry.parent))
+	    (entry.kind != LIST_DIRECTORY && entry.kind != LIST_FILE &&
+	     entry.kind != LIST_LINK) ||
+	    (entry.kind != LIST_FILE && (entry.size || entry.sparse)) ||
+	    (entry.kind == LIST_LINK) != (target[0] != '\0') ||
+	    entry.mode > CP_MODE_BITS || entry.mtime_nanoseconds >= 1000000000 ||
+	    !path_valid(path) || !find_parent(list, path, &entry.parent))
 		return control_fail_invalid(control, "list of files");
 	return add_to_list(list, &entry, path, entry.kind == LIST_LINK ? target : NULL,
 			   control->failure);

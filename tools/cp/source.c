@@ -78,17 +78,6 @@ void close_source(struct source *source)
 	source->fd = source->content = -1;
 }
 
-/* Flush all pages, and note the file's state after that. */
-static int flush_source(struct source *source, struct transfer *transfer)
-{
-	for (uint64_t offset = 0; offset < source->size; offset += FLUSH_SIZE) {
-		if (offset && keep_peer_waiting(&transfer->connection) < 0)
-			return -1;
-		flush_pages(source->fd, offset, FLUSH_SIZE);
-	}
-	return note_state(source) < 0 ? fail_source(source, transfer->failure) : 0;
-}
-
 /* Returns 1 if the file ends at or before `offset`, 0 if it has data there; -1: errno. */
 static int ends_at(const struct source *source, uint64_t offset)
 {
@@ -192,9 +181,18 @@ static int open_file(struct source *file, struct transfer *transfer,
 	const char *path = transfer->side->path;
 	struct stat stat;
 
-	if (open_source(file, transfer->root, path, transfer->failure) < 0 ||
-	    (!settings->dry_run && flush_source(file, transfer) < 0) ||
-	    spool_source(file, transfer->failure) < 0)
+	if (open_source(file, transfer->root, path, transfer->failure) < 0)
+		return -1;
+	/* Flush all pages, and note the file's state after that. */
+	for (uint64_t offset = 0; !settings->dry_run && offset < file->size;
+	     offset += FLUSH_SIZE) {
+		if (offset && keep_peer_waiting(&transfer->connection) < 0)
+			return -1;
+		flush_pages(file->fd, offset, FLUSH_SIZE);
+	}
+	if (!settings->dry_run && note_state(file) < 0)
+		return fail_source(file, transfer->failure);
+	if (spool_source(file, transfer->failure) < 0)
 		return -1;
 	/* The page cache is faster for small chunks, because it reads ahead. */
 	if (settings->chunk >= PIECE_SIZE)

@@ -494,18 +494,6 @@ static int fail_tree(const struct tree *tree, const char *what, struct failure *
 		    path_error(errno));
 }
 
-/* The names of the list go into the directory itself, which is made first. */
-static int make_base(struct tree *tree, const char *name, struct failure *failure)
-{
-	if (mkdirat(tree->base, name, 0777) < 0)
-		return fail_tree(tree, "make", failure);
-	tree->above = tree->base;
-	strcpy(tree->made, name);
-	tree->base = openat(tree->above, name,
-			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
-}
-
 /* A directory takes the tree; a name that does not exist becomes that of its top. */
 static int find_base(struct tree *tree, int root, const char *path,
 		     const struct source_message *source, struct failure *failure)
@@ -527,8 +515,16 @@ static int find_base(struct tree *tree, int root, const char *path,
 	if (source->several)
 		return fail(failure, EXIT_FILE,
 			    "%s is no directory: several sources need one", tree->path);
-	if (source->contents && !tree->dry_run)
-		return make_base(tree, place.name, failure);
+	/* The names of the list go into the directory itself, which is made first. */
+	if (source->contents && !tree->dry_run) {
+		if (mkdirat(tree->base, place.name, 0777) < 0)
+			return fail_tree(tree, "make", failure);
+		tree->above = tree->base;
+		strcpy(tree->made, place.name);
+		tree->base = openat(tree->above, place.name,
+				    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
+	}
 	if (!source->contents &&
 	    (!list->count || (list->count > 1 && list->entries[1].parent == LIST_TOP)))
 		return fail(failure, EXIT_PEER, "the list has several tops");
