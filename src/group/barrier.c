@@ -3,10 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "barrier.h"
 #include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "group.h"
 
 /*
  * A barrier message is a send without bytes. Its immediate data is the kind of the
@@ -71,16 +71,6 @@ static int break_for_gone(struct pier_group *group, uint32_t rank)
 {
 	return pier_group_break(group, rank, ECONNRESET, "rank %u of %u is gone: %s",
 				rank, group->size, pier_error_message());
-}
-
-int pier_group_post_receives(struct pier_group_member *member)
-{
-	int error = 0;
-
-	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++)
-		error = pier_channel_post_recv(member->control, NULL, 0,
-					       &member->receives[i]);
-	return error;
 }
 
 static int send_message(struct pier_group *group, uint32_t rank, uint32_t immediate)
@@ -457,7 +447,8 @@ int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm 
 {
 	PIER_REFUSE_NULL(group);
 	struct round round = { .ranks = ranks, .count = ranks ? count : group->size };
-	int error = pier_check_group(group, timeout_ms, &round.timeout_ms);
+	int error = pier_check_group(group, PIER_GROUP_CONNECTED, timeout_ms,
+				     &round.timeout_ms);
 
 	if (!algorithm)
 		algorithm = group->barrier;

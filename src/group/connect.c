@@ -5,13 +5,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "connect.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "core/sleep.h"
 #include "core/wire.h"
-#include "barrier.h"
+#include "group.h"
 
 /* The wire form: see docs/wire.md. */
 enum {
@@ -302,7 +301,8 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	PIER_REFUSE_NULL(group);
 	PIER_REFUSE_NULL_ARRAY(sockets, group->size - 1);
 	struct blob_exchanges all = { 0 };
-	int error = pier_check_unconnected_group(group, timeout_ms, &all.timeout_ms);
+	int error = pier_check_group(group, PIER_GROUP_PREPARED, timeout_ms,
+				     &all.timeout_ms);
 
 	if (!error)
 		error = check_sockets(group, sockets);
@@ -382,6 +382,16 @@ static int check_blob(const struct pier_group *group, uint32_t rank,
 	return 0;
 }
 
+static int post_receives(struct pier_group_member *member)
+{
+	int error = 0;
+
+	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++)
+		error = pier_channel_post_recv(member->control, NULL, 0,
+					       &member->receives[i]);
+	return error;
+}
+
 static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wire)
 {
 	struct pier_group_member *member = &group->members[rank];
@@ -391,7 +401,7 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 	if (!error)
 		error = check_blob(group, rank, &blob);
 	if (!error)
-		error = pier_group_post_receives(member);
+		error = post_receives(member);
 	/*
 	 * The message of the other rank says that requests may come, so connect its
 	 * channel last.
@@ -432,7 +442,7 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 {
 	PIER_REFUSE_NULL(group);
 	PIER_REFUSE_NULL_ARRAY(blobs, size);
-	int error = pier_check_unconnected_group(group, timeout_ms, &timeout_ms);
+	int error = pier_check_group(group, PIER_GROUP_PREPARED, timeout_ms, &timeout_ms);
 	int64_t deadline;
 
 	if (error)

@@ -178,7 +178,8 @@ int pier_group_exchange(struct pier_group *group,
 	PIER_REFUSE_NULL(group);
 	PIER_REFUSE_NULL_ARRAY(requests, count);
 	struct exchange exchange = { .count = count };
-	int error = pier_check_group(group, timeout_ms, &timeout_ms);
+	int error = pier_check_group(group, PIER_GROUP_CONNECTED, timeout_ms,
+				     &timeout_ms);
 
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = check_rank(group, i, requests[i].rank);
@@ -238,7 +239,8 @@ int pier_group_wait(struct pier_group *group, const struct pier_group_work *work
 	PIER_REFUSE_NULL_ARRAY(works, count);
 	PIER_REFUSE_NULL_ARRAY(ret_results, count);
 	struct failures failures = { 0 };
-	int error = pier_check_group(group, timeout_ms, &timeout_ms);
+	int error = pier_check_group(group, PIER_GROUP_CONNECTED, timeout_ms,
+				     &timeout_ms);
 
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = check_rank(group, i, works[i].rank);

@@ -259,43 +259,30 @@ int pier_group_destroy(struct pier_group *group)
 	return error || !group ? error : end_group(group);
 }
 
-/* Resolve PIER_TIMEOUT_DEFAULT. Check that the group belongs to this process. */
-static int check_call(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
+int pier_check_group(const struct pier_group *group, enum pier_group_state state,
+		     int timeout_ms, int *ret_timeout_ms)
 {
 	int error = pier_check_process(&group->object);
 
-	return error ? error
-		     : pier_channel_timeout(group->members[group->rank].channel,
-					    timeout_ms, ret_timeout_ms);
-}
-
-int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
-{
-	int error = check_call(group, timeout_ms, ret_timeout_ms);
-
-	if (error || group->state == PIER_GROUP_CONNECTED)
+	if (!error)
+		error = pier_channel_timeout(group->members[group->rank].channel,
+					     timeout_ms, ret_timeout_ms);
+	if (error || group->state == state)
 		return error;
-	return pier_fail(ENOTCONN, "the group is not connected%s%s",
-			 group->broken ? ": " : "", group->broken ? group->cause : "");
+	if (state == PIER_GROUP_CONNECTED)
+		return pier_fail(ENOTCONN, "the group is not connected%s%s",
+				 group->broken ? ": " : "",
+				 group->broken ? group->cause : "");
+	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
+					  ? "the group is connected already"
+					  : "the group failed to connect before, and can "
+					    "only be destroyed");
 }
 
 struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t rank)
 {
 	PIER_REFUSE_NULL_AS(NULL, group);
 	return rank < group->size ? group->members[rank].channel : NULL;
-}
-
-int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
-				 int *ret_timeout_ms)
-{
-	int error = check_call(group, timeout_ms, ret_timeout_ms);
-
-	if (error || group->state == PIER_GROUP_PREPARED)
-		return error;
-	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
-					  ? "the group is connected already"
-					  : "the group failed to connect before, and can "
-					    "only be destroyed");
 }
 
 uint32_t pier_group_print_marked(struct pier_group *group, char *ret_text, size_t size)
@@ -317,14 +304,13 @@ uint32_t pier_group_print_marked(struct pier_group *group, char *ret_text, size_
 	return count;
 }
 
-bool pier_group_watch(struct pier_group *group, uint32_t rank,
+void pier_group_watch(struct pier_group *group, uint32_t rank,
 		      struct pier_channel *channel)
 {
 	if (group->members[rank].watched == group->look)
-		return false;
+		return;
 	group->members[rank].watched = group->look;
 	group->watch[group->watch_count++] = channel;
-	return true;
 }
 
 /* One wait of a group. */

@@ -72,14 +72,11 @@ struct pier_group {
 };
 
 /*
- * Resolve PIER_TIMEOUT_DEFAULT. Check that the group is connected and belongs to this
- * process.
+ * Resolve PIER_TIMEOUT_DEFAULT. Check that the group belongs to this process, and is
+ * connected or, as `state` says, prepared.
  */
-int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms);
-
-/* Likewise; check that the group is neither connected nor has failed to connect. */
-int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
-				 int *ret_timeout_ms);
+int pier_check_group(const struct pier_group *group, enum pier_group_state state,
+		     int timeout_ms, int *ret_timeout_ms);
 
 /*
  * Print the marked ranks as "1, 2, 5", the first ones if there are many, and remove
@@ -97,9 +94,9 @@ typedef int pier_group_look(struct pier_group *group, void *subject);
 
 /*
  * Call it within a look, for at most one channel per member, and only for channels that
- * the look before watched. Calls that repeat do nothing. Returns whether this one did.
+ * the look before watched. Repeated calls do nothing.
  */
-bool pier_group_watch(struct pier_group *group, uint32_t rank,
+void pier_group_watch(struct pier_group *group, uint32_t rank,
 		      struct pier_channel *channel);
 
 /*
@@ -108,5 +105,57 @@ bool pier_group_watch(struct pier_group *group, uint32_t rank,
  */
 int pier_group_wait_until(struct pier_group *group, pier_group_look *look, void *subject,
 			  int64_t deadline);
+
+/* Messages of barriers: 32 bits from rank to rank. */
+
+enum pier_group_message_kind {
+	/*
+	 * "I am connected to all ranks" or "I am in this barrier", with a check of
+	 * which.
+	 */
+	PIER_GROUP_MESSAGE_HERE = 1,
+	/*
+	 * "I have failed and will not join a barrier any more", with the reason and a
+	 * rank.
+	 */
+	PIER_GROUP_MESSAGE_FAILED = 2,
+};
+
+enum {
+	PIER_GROUP_MESSAGE_BITS = 28, /* bits of the value of a message */
+};
+
+/*
+ * Tell all other ranks that this one is connected, and wait until they all have said so.
+ * On failure the group is broken.
+ *
+ * timeout_ms  the caller's, for the error sentence
+ */
+int pier_group_confirm(struct pier_group *group, int64_t deadline, int timeout_ms);
+
+/*
+ * The member has failed because of that rank: remember it and leave the sentence.
+ * Returns -error.
+ */
+int pier_group_break(struct pier_group *group, uint32_t failed_rank, int error,
+		     const char *format, ...) PIER_PRINTF(4, 5);
+
+/* Tell all other ranks, for some milliseconds. */
+void pier_group_send_failure(struct pier_group *group);
+
+/* The wire form of docs/wire.md. A rank has no blob for itself. */
+
+struct pier_group_blob {
+	uint32_t size, from, to;
+	struct pier_endpoint channel, control;
+};
+
+/* Errors: those of pier_endpoint_pack(). */
+int pier_group_pack_blob(const struct pier_group_blob *blob,
+			 uint8_t ret_wire[PIER_GROUP_BLOB_SIZE]);
+
+/* Errors: -EBADMSG, -EPROTONOSUPPORT. */
+int pier_group_unpack_blob(const uint8_t wire[PIER_GROUP_BLOB_SIZE],
+			   struct pier_group_blob *ret_blob);
 
 #endif

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "group/barrier.h"
+#include "group/group.h"
 #include "core/error.h"
 
 enum {

@@ -13,7 +13,6 @@
 
 #include <pier/waiting.h>
 
-#include "group/connect.h"
 #include "group/group.h"
 #include "core/deadline.h"
 #include "core/error.h"
