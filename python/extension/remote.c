@@ -9,15 +9,9 @@
 
 PyTypeObject *pier_py_remote_type;
 
-static struct pier_py_remote *allocate_parts(uint32_t count)
-{
-	allocfunc allocate = (allocfunc)PyType_GetSlot(pier_py_remote_type, Py_tp_alloc);
-
-	return (struct pier_py_remote *)allocate(pier_py_remote_type, count);
-}
-
 PyObject *pier_py_remote_new(const struct pier_remote *parts, uint32_t count)
 {
+	allocfunc allocate = (allocfunc)PyType_GetSlot(pier_py_remote_type, Py_tp_alloc);
 	struct pier_py_remote *self;
 	uint32_t none;
 	/* Only checks the parts. */
@@ -25,7 +19,7 @@ PyObject *pier_py_remote_new(const struct pier_remote *parts, uint32_t count)
 
 	if (error)
 		return pier_py_fail(error);
-	self = allocate_parts(count);
+	self = (struct pier_py_remote *)allocate(pier_py_remote_type, count);
 	if (!self)
 		return NULL;
 	self->length = 0;

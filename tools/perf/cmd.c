@@ -495,14 +495,6 @@ static int measure_sizes(struct measurement *measurement)
 	return 0;
 }
 
-static int run_measurement(struct measurement *measurement)
-{
-	if (prepare_measurement(measurement) < 0 || start_server(measurement) < 0 ||
-	    open_measurement(measurement) < 0)
-		return -1;
-	return measure_sizes(measurement);
-}
-
 static int run_command(const struct perf_options *options)
 {
 	/* Not on the stack: the histograms are large. */
@@ -529,7 +521,9 @@ static int run_command(const struct perf_options *options)
 		.failure = &measurement->failure,
 	};
 	plan_places(measurement);
-	run_measurement(measurement);
+	if (prepare_measurement(measurement) == 0 && start_server(measurement) == 0 &&
+	    open_measurement(measurement) == 0)
+		measure_sizes(measurement);
 	control_send_failure(&measurement->control);
 	close_side(&measurement->session.side);
 	end_remote(&measurement->remote, &measurement->control);

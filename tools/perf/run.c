@@ -247,13 +247,6 @@ static int start_thread(struct perf_workers *workers, uint32_t number)
 	return error;
 }
 
-static uint32_t choose_threads(const struct side *side)
-{
-	uint32_t threads = side->settings->threads;
-
-	return threads < side->lane_count ? threads : side->lane_count;
-}
-
 static void set_up_workers(struct perf_workers *workers, struct side *side, uint64_t size)
 {
 	const struct perf_settings *settings = side->settings;
@@ -263,7 +256,8 @@ static void set_up_workers(struct perf_workers *workers, struct side *side, uint
 	workers->initiates = side->client || settings->both;
 	workers->serves = settings->opcode == PIER_OP_SEND &&
 			  (!side->client || settings->both);
-	workers->count = choose_threads(side);
+	workers->count = settings->threads < side->lane_count ? settings->threads
+							      : side->lane_count;
 	/* The NIC does everything that this side has to do. */
 	if (!workers->initiates && !workers->serves && !is_ping_pong(settings))
 		workers->count = 0;

@@ -84,12 +84,6 @@ uint64_t pier_soft_event_id(const struct epoll_event *event)
 	return event->data.u64 & ((UINT64_C(1) << EVENT_SHIFT) - 1);
 }
 
-/* The thread must not sleep while a shared ring is polled. */
-static bool needs_thread(const struct soft_engine *engine)
-{
-	return pier_soft_has_work(engine) || !pier_list_empty(&engine->polled);
-}
-
 /*
  * A poster that found the lock taken has left its doorbell, and the thread that unlocks
  * serves it. The read is a read-modify-write on purpose. Either it sees the push of the
@@ -107,7 +101,9 @@ static bool doorbells_rung(struct soft_engine *engine)
 void pier_soft_unlock(struct soft_engine *engine)
 {
 	for (;;) {
-		if (engine->blocking && needs_thread(engine)) {
+		/* The thread must not sleep while a shared ring is polled. */
+		if (engine->blocking &&
+		    (pier_soft_has_work(engine) || !pier_list_empty(&engine->polled))) {
 			engine->blocking = false;
 			eventfd_write(engine->wake_fd, 1);
 		}

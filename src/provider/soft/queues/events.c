@@ -29,15 +29,6 @@ void pier_soft_init_event_source(struct soft_event_source *source, void *element
 	source->element = element;
 }
 
-static void link_source(struct soft_handle *handle, struct soft_event_source *source)
-{
-	struct soft_events *events = &handle->events;
-
-	if (pier_list_empty(&events->sources))
-		pier_soft_set_readable(handle->verbs.context.async_fd, true);
-	pier_list_append(&events->sources, &source->link);
-}
-
 static void unlink_source(struct soft_handle *handle, struct soft_event_source *source)
 {
 	pier_list_remove(&source->link);
@@ -48,13 +39,15 @@ static void unlink_source(struct soft_handle *handle, struct soft_event_source *
 void pier_soft_report_event(struct ibv_context *ibv_context,
 			    struct soft_event_source *source, enum ibv_event_type type)
 {
-	struct soft_handle *handle = soft_handle(ibv_context);
+	struct soft_events *events = &soft_handle(ibv_context)->events;
 
-	pthread_mutex_lock(&handle->events.lock);
+	pthread_mutex_lock(&events->lock);
+	if (pier_list_empty(&events->sources))
+		pier_soft_set_readable(ibv_context->async_fd, true);
 	if (!source->pending)
-		link_source(handle, source);
+		pier_list_append(&events->sources, &source->link);
 	source->pending |= UINT32_C(1) << type;
-	pthread_mutex_unlock(&handle->events.lock);
+	pthread_mutex_unlock(&events->lock);
 }
 
 /* The first event of the source that has waited longest. */

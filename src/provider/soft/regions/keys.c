@@ -134,15 +134,6 @@ struct soft_mw *pier_soft_find_window(const struct soft_mr_table *table, uint32_
 									 : slot->mw;
 }
 
-static int take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
-{
-	int error = take_slot(table, NULL, mw, &mw->rkey);
-
-	if (!error)
-		mw->ibv.rkey = mw->ibv.handle = mw->rkey;
-	return error;
-}
-
 void pier_soft_free_keys(struct soft_mr_table *table)
 {
 	free(table->slots);
@@ -189,7 +180,8 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->ibv.type = type;
 	pier_list_init(&mw->link);
 	pier_soft_lock(owner->engine);
-	error = take_window_key(owner->mrs, mw);
+	error = take_slot(owner->mrs, NULL, mw, &mw->rkey);
+	mw->ibv.rkey = mw->ibv.handle = mw->rkey;
 	pier_soft_unlock(owner->engine);
 	if (error) {
 		free(mw);

@@ -348,7 +348,8 @@ int pier_soft_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, void
 }
 
 /* On-demand regions are of host memory, in one piece or several. */
-static int check_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
+static int check_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write,
+		       char **ret_memory)
 {
 	const struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, sge->lkey);
 
@@ -360,14 +361,8 @@ static int check_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool 
 	if (mr->count != 1 ||
 	    !pier_soft_find_mr(pd, sge->lkey, sge->addr, sge->length, 0))
 		return EFAULT;
+	*ret_memory = mr->segments[0].memory + (sge->addr - mr->iova);
 	return 0;
-}
-
-static char *find_memory(const struct ibv_pd *pd, const struct ibv_sge *sge)
-{
-	const struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, sge->lkey);
-
-	return mr->segments[0].memory + (sge->addr - mr->iova);
 }
 
 static int prefetch_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
@@ -377,9 +372,7 @@ static int prefetch_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bo
 	int error;
 
 	pier_soft_lock(engine);
-	error = check_range(pd, sge, write);
-	if (!error)
-		memory = find_memory(pd, sge);
+	error = check_range(pd, sge, write, &memory);
 	pier_soft_unlock(engine);
 	if (error)
 		return -pier_fail(error, "soft0: key %#x cannot be prefetched",
