@@ -19,7 +19,7 @@ struct pier_py_channel *pier_py_channel_check(PyObject *object)
 
 bool pier_py_channel_take(struct pier_py_channel *channel)
 {
-	return pier_py_queue_take(channel->queue, -1);
+	return pier_py_queue_take(channel->queue);
 }
 
 static struct pier_py_channel *allocate_channel(PyTypeObject *type, PyObject *parent,
@@ -311,7 +311,7 @@ static PyObject *change_watchers(struct pier_py_channel *self, PyObject *wake,
 	int result;
 
 	/* Also for a closed channel. */
-	if (!pier_py_lock_take_any(&self->queue->lock, self->queue->name, -1))
+	if (!pier_py_lock_take_any(&self->queue->lock, self->queue->name))
 		return NULL;
 	result = change(self->queue, wake);
 	pier_py_channel_release(self);
@@ -405,7 +405,7 @@ static PyObject *get_connected(struct pier_py_channel *self, void *Py_UNUSED(unu
 {
 	bool connected;
 
-	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
+	if (!pier_py_lock_take_any(&self->queue->lock, NAME))
 		return NULL;
 	connected = !self->queue->lock.closed && self->connected &&
 		    pier_channel_error(self->channel, NULL, 0) == 0;

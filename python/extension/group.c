@@ -124,7 +124,7 @@ static PyObject *endpoints(struct group *self, PyObject *Py_UNUSED(unused))
 	PyObject *blobs = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
 	int error;
 
-	if (!blobs || !pier_py_queue_take(&self->queue, -1)) {
+	if (!blobs || !pier_py_queue_take(&self->queue)) {
 		Py_XDECREF(blobs);
 		return NULL;
 	}
@@ -147,7 +147,7 @@ static PyObject *connect_group(struct group *self, PyObject *arguments,
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*|O&:connect", names,
 					 &blobs, pier_py_timeout, &timeout_ms))
 		return NULL;
-	if (pier_py_queue_take(&self->queue, -1)) {
+	if (pier_py_queue_take(&self->queue)) {
 		pier_py_blocking_begin(&blocking);
 		error = pier_group_connect(self->group, blobs.buf, (size_t)blobs.len,
 					   timeout_ms);
@@ -184,7 +184,7 @@ static int shake_hands(struct group *self, const int *fds, int timeout_ms)
 	struct pier_py_blocking blocking;
 	int error;
 
-	if (!pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_queue_take(&self->queue))
 		return -1;
 	pier_py_blocking_begin(&blocking);
 	error = pier_group_handshake(self->group, fds, timeout_ms);
@@ -367,7 +367,7 @@ static PyObject *run_requests(struct group *self, struct requests *requests,
 	struct pier_py_blocking blocking;
 	int error;
 
-	if (!pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_queue_take(&self->queue))
 		return NULL;
 	pier_py_queue_reap(&self->queue);
 	pier_py_blocking_begin(&blocking);
@@ -405,7 +405,7 @@ static PyObject *run_barrier(struct group *self, enum pier_barrier_algorithm alg
 	struct pier_py_blocking blocking;
 	int error;
 
-	if (!pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_queue_take(&self->queue))
 		return NULL;
 	pier_py_blocking_begin(&blocking);
 	error = pier_group_barrier_of(self->group, algorithm, ranks, count, timeout_ms);
@@ -455,7 +455,7 @@ static PyObject *get_channel(struct group *self, PyObject *argument)
 	PyObject *result = NULL;
 	uint32_t rank;
 
-	if (!pier_py_uint32(argument, &rank) || !pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_uint32(argument, &rank) || !pier_py_queue_take(&self->queue))
 		return NULL;
 	channel = pier_group_channel(self->group, rank);
 	if (channel)
@@ -472,7 +472,7 @@ static PyObject *get_failed_rank(struct group *self, void *Py_UNUSED(unused))
 {
 	int rank;
 
-	if (!pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_queue_take(&self->queue))
 		return NULL;
 	rank = pier_group_failed_rank(self->group);
 	pier_py_queue_release(&self->queue);

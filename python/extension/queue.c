@@ -368,7 +368,7 @@ PyObject *pier_py_queue_close(struct pier_py_queue *queue, const char *subject,
 	PyObject *result = NULL;
 	int error;
 
-	if (!pier_py_lock_take_any(&queue->lock, queue->name, -1))
+	if (!pier_py_lock_take_any(&queue->lock, queue->name))
 		return NULL;
 	if (queue->lock.closed) {
 		result = Py_NewRef(Py_None);
@@ -416,7 +416,7 @@ bool pier_py_queues_take(struct pier_py_queue **queues, uint32_t count)
 {
 	uint32_t taken = 0;
 
-	while (taken < count && pier_py_queue_take(queues[taken], -1))
+	while (taken < count && pier_py_queue_take(queues[taken]))
 		taken++;
 	if (taken == count)
 		return true;

@@ -39,9 +39,9 @@ int pier_py_queue_init(struct pier_py_queue *queue, const char *name);
 void pier_py_queue_destroy(struct pier_py_queue *queue);
 
 /** Take the lock of an open queue. Returns false with an exception. */
-static inline bool pier_py_queue_take(struct pier_py_queue *queue, int timeout_ms)
+static inline bool pier_py_queue_take(struct pier_py_queue *queue)
 {
-	return pier_py_lock_take(&queue->lock, queue->name, timeout_ms);
+	return pier_py_lock_take(&queue->lock, queue->name);
 }
 
 static inline void pier_py_queue_release(struct pier_py_queue *queue)

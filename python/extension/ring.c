@@ -56,7 +56,7 @@ static bool take_channels(struct pier_py_ring *ring, struct pier_py_sources *sou
 
 bool pier_py_ring_take(struct pier_py_ring *ring, struct pier_py_sources *sources)
 {
-	if (!pier_py_lock_take(&ring->lock, NAME, -1))
+	if (!pier_py_lock_take(&ring->lock, NAME))
 		return false;
 	if (take_channels(ring, sources))
 		return true;
@@ -274,7 +274,7 @@ static PyObject *close_ring(struct pier_py_ring *self, PyObject *Py_UNUSED(unuse
 {
 	int error = 0;
 
-	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
+	if (!pier_py_lock_take_any(&self->lock, NAME))
 		return NULL;
 	if (self->ring)
 		error = end_ring(self);
@@ -323,7 +323,7 @@ static PyObject *wake(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 /* Only the lock of the ring: its slots and counts do not change then. */
 static bool query_ring(struct pier_py_ring *self, struct pier_ring_status *ret_status)
 {
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return false;
 	pier_ring_query(self->ring, ret_status, sizeof(*ret_status));
 	pier_py_lock_release(&self->lock);
@@ -353,7 +353,7 @@ static PyObject *get_buffer(struct pier_py_ring *self, void *Py_UNUSED(unused))
 {
 	PyObject *buffer;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	buffer = Py_NewRef((PyObject *)self->buffer);
 	pier_py_lock_release(&self->lock);
@@ -375,7 +375,7 @@ static PyObject *get_fd(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
 	int fd;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	fd = pier_ring_fd(self->ring);
 	pier_py_lock_release(&self->lock);

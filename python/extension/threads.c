@@ -6,8 +6,8 @@
 #include "threads.h"
 
 enum {
-	/* How long to wait for a lock that another thread has, by default. */
-	DEFAULT_WAIT_MS = 30000,
+	/* How long to wait for a lock that another thread has. */
+	LOCK_WAIT_MS = 30000,
 	/* How long a wait has its locks at a time, and how long it then leaves them. */
 	SLICE_MS = 20,
 	PAUSE_US = 50,
@@ -127,9 +127,9 @@ void pier_py_lock_destroy(struct pier_py_lock *lock)
 }
 
 /* Another thread has it. Signal handlers run in between. */
-static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout_ms)
+static bool await_owner(struct pier_py_lock *lock, const char *name)
 {
-	int64_t wait = (timeout_ms < 0 ? DEFAULT_WAIT_MS : timeout_ms) * INT64_C(1000);
+	int64_t wait = LOCK_WAIT_MS * INT64_C(1000);
 	int64_t end = pier_py_now_us() + wait;
 	PyLockStatus status;
 
@@ -145,7 +145,7 @@ static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout
 	} while (status == PY_LOCK_INTR && wait > 0);
 	return pier_py_refuse(
 		ETIMEDOUT, "another thread has used the %s for %d ms: raise the timeout",
-		name, timeout_ms < 0 ? DEFAULT_WAIT_MS : timeout_ms);
+		name, LOCK_WAIT_MS);
 }
 
 static void note_owner(struct pier_py_lock *lock)
@@ -154,7 +154,7 @@ static void note_owner(struct pier_py_lock *lock)
 	atomic_store(&lock->owner, PyThread_get_thread_ident());
 }
 
-bool pier_py_lock_take_any(struct pier_py_lock *lock, const char *name, int timeout_ms)
+bool pier_py_lock_take_any(struct pier_py_lock *lock, const char *name)
 {
 	if (PyThread_acquire_lock(lock->lock, NOWAIT_LOCK)) {
 		/* The usual case. */
@@ -171,7 +171,7 @@ bool pier_py_lock_take_any(struct pier_py_lock *lock, const char *name, int time
 			"a call of it",
 			name);
 		return false;
-	} else if (!await_owner(lock, name, timeout_ms)) {
+	} else if (!await_owner(lock, name)) {
 		return false;
 	}
 	note_owner(lock);
@@ -189,9 +189,9 @@ void pier_py_lock_take_back(struct pier_py_lock *lock)
 	note_owner(lock);
 }
 
-bool pier_py_lock_take(struct pier_py_lock *lock, const char *name, int timeout_ms)
+bool pier_py_lock_take(struct pier_py_lock *lock, const char *name)
 {
-	if (!pier_py_lock_take_any(lock, name, timeout_ms))
+	if (!pier_py_lock_take_any(lock, name))
 		return false;
 	if (!lock->closed)
 		return true;

@@ -93,19 +93,19 @@ int pier_py_lock_init(struct pier_py_lock *lock);
 void pier_py_lock_destroy(struct pier_py_lock *lock);
 
 /**
- * Take the lock of an object, whether it is closed or not: for close().
+ * Take the lock of an object, whether it is closed or not: for close(). Waits 30 s for
+ * another thread.
  *
- * name        of the object, for exceptions
- * timeout_ms  how long to wait for another thread; negative: 30 s
+ * name  of the object, for exceptions
  *
  * Returns false with pier.TimedOut; RuntimeError if this thread has the lock, because a
  * callback uses the object that called it; pier.Forked if a thread of the parent had it
  * during the fork; or the exception of a signal handler.
  */
-bool pier_py_lock_take_any(struct pier_py_lock *lock, const char *name, int timeout_ms);
+bool pier_py_lock_take_any(struct pier_py_lock *lock, const char *name);
 
 /** Take the lock of an open object: also false with ValueError if it is closed. */
-bool pier_py_lock_take(struct pier_py_lock *lock, const char *name, int timeout_ms);
+bool pier_py_lock_take(struct pier_py_lock *lock, const char *name);
 
 /**
  * Take a lock again that this thread has released for a while: without a timeout, because

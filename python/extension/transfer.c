@@ -368,7 +368,7 @@ static int report(struct transfer *self, const struct pier_transfer_status *stat
 				       (unsigned long long)status->length);
 	cancels = result ? PyObject_IsTrue(result) : -1;
 	Py_XDECREF(result);
-	if (cancels > 0 && pier_py_lock_take(&self->lock, NAME, -1)) {
+	if (cancels > 0 && pier_py_lock_take(&self->lock, NAME)) {
 		pier_transfer_cancel(self->transfer);
 		pier_py_lock_release(&self->lock);
 	}
@@ -401,7 +401,7 @@ static int drive_and_report(void *subject, int timeout_ms)
 	PyObject *channels;
 	int result;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return -1;
 	result = drive_slice(self, timeout_ms);
 	settle_transfer(self);
@@ -468,7 +468,7 @@ static PyObject *resume_transfer(struct transfer *self, PyObject *object)
 	struct rails rails, before = { 0 };
 	int error = -1;
 
-	if (rails_make(object, &rails) == 0 && pier_py_lock_take(&self->lock, NAME, -1)) {
+	if (rails_make(object, &rails) == 0 && pier_py_lock_take(&self->lock, NAME)) {
 		error = resume_with(self, &rails);
 		if (!error) {
 			before = self->rails;
@@ -514,7 +514,7 @@ static PyObject *cancel(struct transfer *self, PyObject *Py_UNUSED(unused))
 {
 	int error;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	error = pier_transfer_cancel(self->transfer);
 	pier_py_lock_release(&self->lock);
@@ -526,7 +526,7 @@ static PyObject *pack(struct transfer *self, PyObject *Py_UNUSED(unused))
 	PyObject *state = NULL;
 	int size;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	size = pier_transfer_pack(self->transfer, NULL, 0);
 	if (size >= 0)
@@ -546,7 +546,7 @@ static PyObject *get_status(struct transfer *self, void *Py_UNUSED(unused))
 {
 	struct pier_transfer_status status;
 
-	if (!pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	pier_transfer_query(self->transfer, &status, sizeof(status));
 	pier_py_lock_release(&self->lock);
@@ -562,8 +562,7 @@ static PyObject *rail_status(struct transfer *self, PyObject *argument)
 	unsigned long long index;
 	int error;
 
-	if (!pier_py_uint64(argument, &index) ||
-	    !pier_py_lock_take(&self->lock, NAME, -1))
+	if (!pier_py_uint64(argument, &index) || !pier_py_lock_take(&self->lock, NAME))
 		return NULL;
 	error = index > UINT32_MAX
 			? -ERANGE
@@ -587,7 +586,7 @@ static PyObject *close_transfer(struct transfer *self, PyObject *Py_UNUSED(unuse
 {
 	int error;
 
-	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
+	if (!pier_py_lock_take_any(&self->lock, NAME))
 		return NULL;
 	error = self->lock.closed ? 0 : end_transfer(self);
 	settle_transfer(self);
