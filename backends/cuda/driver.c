@@ -446,15 +446,6 @@ CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
 	return error;
 }
 
-/* Before pier uses the context. A failure here shows up again at the first export. */
-static void prepare_context(const struct pier_cuda *cuda, CUcontext context)
-{
-	if (cuda->call.cuCtxPushCurrent(context) != CUDA_SUCCESS)
-		return;
-	pier_cuda_synchronize_context(cuda);
-	cuda->call.cuCtxPopCurrent(&context);
-}
-
 /* 0 before CUDA 12.0. */
 static unsigned long long read_id(const struct pier_cuda *cuda, CUcontext context)
 {
@@ -468,14 +459,18 @@ static unsigned long long read_id(const struct pier_cuda *cuda, CUcontext contex
 /* If two threads retain the context at once, the second releases its own reference. */
 static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
 {
-	CUcontext context = NULL, first = NULL;
+	CUcontext context = NULL, first = NULL, popped;
 	CUresult error = cuda->call.cuDevicePrimaryCtxRetain(&context, device);
 
 	if (error != CUDA_SUCCESS)
 		return pier_cuda_fail(cuda, error,
 				      "cuDevicePrimaryCtxRetain of CUDA device %d",
 				      device);
-	prepare_context(cuda, context);
+	/* A failure here shows up again at the first export. */
+	if (cuda->call.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+		pier_cuda_synchronize_context(cuda);
+		cuda->call.cuCtxPopCurrent(&popped);
+	}
 	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
 		cuda->call.cuDevicePrimaryCtxRelease(device);
 		context = first;

@@ -276,12 +276,6 @@ static struct pier_shared_gids *new_gids(const struct pier_gid_list *list)
 	return gids;
 }
 
-static bool lists_equal(const struct pier_gid_list *a, const struct pier_gid_list *b)
-{
-	return a->count == b->count &&
-	       memcmp(a->entries, b->entries, a->count * sizeof(a->entries[0])) == 0;
-}
-
 /* Keep a list that was read. Channels that have an equal one share it. */
 static struct pier_shared_gids *keep_gids(struct pier_device *device, uint8_t port,
 					  uint32_t changes, bool valid,
@@ -291,7 +285,9 @@ static struct pier_shared_gids *keep_gids(struct pier_device *device, uint8_t po
 	struct pier_shared_gids *gids;
 
 	pthread_mutex_lock(&device->gids_lock);
-	if (!known->gids || !lists_equal(&known->gids->list, list)) {
+	if (!known->gids || known->gids->list.count != list->count ||
+	    memcmp(known->gids->list.entries, list->entries,
+		   list->count * sizeof(list->entries[0])) != 0) {
 		pier_drop_gids(known->gids);
 		known->gids = new_gids(list);
 	}

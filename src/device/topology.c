@@ -185,11 +185,6 @@ static bool next_step(struct path *path, struct step *ret_step)
 	return ret_step->length > 0;
 }
 
-static bool same_step(const struct step *a, const struct step *b)
-{
-	return a->length == b->length && memcmp(a->name, b->name, a->length) == 0;
-}
-
 /* The last PCI device of a path. */
 static bool last_device(struct path path, struct address *ret_address)
 {
@@ -229,7 +224,8 @@ static enum junction find_junction(struct path *a, struct path *b)
 	struct address address;
 
 	while (next_step(a, &step_a) && next_step(b, &step_b) &&
-	       same_step(&step_a, &step_b)) {
+	       step_a.length == step_b.length &&
+	       memcmp(step_a.name, step_b.name, step_a.length) == 0) {
 		if (is_host_bridge(step_a))
 			junction = HOST_BRIDGE;
 		else if (read_address(step_a, &address))

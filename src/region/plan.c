@@ -408,13 +408,6 @@ static enum pier_key_plan plan_keys(const struct pier_mr *region)
 						 : PIER_KEYS_OF_PARTS;
 }
 
-/* Whether only completions show that a NIC's writes have arrived in a range. */
-static bool takes_any_order(const struct pier_mr_range *range)
-{
-	return range->source == PIER_MR_BUFFER && !range->buffer->memory.cpu &&
-	       range->buffer->facts.any_order;
-}
-
 /*
  * A peer's writes have no completion here: a program, or a kernel on the device, may wait
  * for their last byte. ibv_reg_mr(3) keeps the semantics of completions only. A window
@@ -430,18 +423,15 @@ static bool may_relax(const struct pier_mr *region, enum pier_ordering ordering)
 	if (!(region->access & PIER_ACCESS_LOCAL_WRITE) ||
 	    ((region->access & remote) && ordering != PIER_ORDERING_COMPLETIONS))
 		return false;
-	for (uint32_t i = 0; i < region->range_count; i++)
-		if (!takes_any_order(&region->ranges[i].range))
-			return false;
-	return true;
-}
+	/* Only completions show that a NIC's writes have arrived in all ranges. */
+	for (uint32_t i = 0; i < region->range_count; i++) {
+		const struct pier_mr_range *range = &region->ranges[i].range;
 
-static void choose_ordering(struct pier_mr *region, enum pier_ordering ordering)
-{
-	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_OFF)
-		region->access &= ~PIER_ACCESS_RELAXED_ORDERING;
-	else if (ordering != PIER_ORDERING_STRICT && may_relax(region, ordering))
-		region->access |= PIER_ACCESS_RELAXED_ORDERING;
+		if (range->source != PIER_MR_BUFFER || range->buffer->memory.cpu ||
+		    !range->buffer->facts.any_order)
+			return false;
+	}
+	return true;
 }
 
 /* -ENOMEM, or a region without ranges. */
@@ -488,6 +478,10 @@ int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (error)
 		return error;
 	region->key_plan = plan_keys(region);
-	choose_ordering(region, attr->ordering);
+	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_OFF)
+		region->access &= ~PIER_ACCESS_RELAXED_ORDERING;
+	else if (attr->ordering != PIER_ORDERING_STRICT &&
+		 may_relax(region, attr->ordering))
+		region->access |= PIER_ACCESS_RELAXED_ORDERING;
 	return 0;
 }

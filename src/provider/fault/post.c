@@ -209,13 +209,6 @@ static struct ibv_send_wr translate_request(const struct ibv_send_wr *wr)
 	return under;
 }
 
-static void set_timers_of_qp(const struct fault_qp *qp)
-{
-	pier_fault_set_timer(qp->ibv.send_cq);
-	if (qp->ibv.recv_cq != qp->ibv.send_cq)
-		pier_fault_set_timer(qp->ibv.recv_cq);
-}
-
 /* 0, or a positive errno. */
 static int post_to_device(struct fault_qp *qp, struct ibv_send_wr *under)
 {
@@ -246,7 +239,9 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 	if (!qp->dies_at)
 		return post_to_device(qp, &under);
 	error = -withhold_request(qp, wr);
-	set_timers_of_qp(qp);
+	pier_fault_set_timer(qp->ibv.send_cq);
+	if (qp->ibv.recv_cq != qp->ibv.send_cq)
+		pier_fault_set_timer(qp->ibv.recv_cq);
 	return error;
 }
 

@@ -267,18 +267,17 @@ static int find_file(const struct pier_mr_range *range, struct pier_cache_key *k
 	return 0;
 }
 
-static int make_key(const struct pier_mr_range *range, int access,
-		    struct pier_cache_key *ret_key)
+/* `key` is zero, but for the access. */
+static int fill_key(const struct pier_mr_range *range, struct pier_cache_key *key)
 {
-	*ret_key = (struct pier_cache_key){ .access = access };
 	switch (range->source) {
 	case PIER_MR_HOST:
 	case PIER_MR_POINTER:
-		return find_addresses(range, ret_key);
+		return find_addresses(range, key);
 	case PIER_MR_BUFFER:
-		return find_buffer(range, ret_key);
+		return find_buffer(range, key);
 	case PIER_MR_DMABUF:
-		return find_file(range, ret_key);
+		return find_file(range, key);
 	}
 	return pier_fail(EINVAL,
 			 "a region of a cache: source %d is not one of enum "
@@ -568,6 +567,7 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *r
 	struct request request = {
 		.cache = cache,
 		.range = range,
+		.key.access = access,
 		.caller = __builtin_return_address(0),
 	};
 	struct pier_cache_entry *entry;
@@ -576,7 +576,7 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *r
 	if (!error && range->length == 0)
 		error = pier_fail(EINVAL, "length 0: a region has at least one byte");
 	if (!error)
-		error = make_key(range, access, &request.key);
+		error = fill_key(range, &request.key);
 	if (error)
 		return error;
 	/*
@@ -600,11 +600,11 @@ int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
 			     const struct pier_mr_range *range)
 {
 	PIER_REFUSE_NULL(cache, range);
-	struct pier_cache_key key;
+	struct pier_cache_key key = { 0 };
 	int error = pier_check_process(&cache->object);
 
 	if (!error)
-		error = make_key(range, 0, &key);
+		error = fill_key(range, &key);
 	if (error || range->length == 0)
 		return error;
 	pthread_mutex_lock(&cache->lock);

@@ -154,7 +154,7 @@ struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache,
 			continue;
 		node = pier_tree_floor(&set->tree, key->start);
 		if (node && node->end >= key->end &&
-		    is_of_file(pier_cache_entry_of(node), &key->file))
+		    (set->backend || is_of_file(pier_cache_entry_of(node), &key->file)))
 			return pier_cache_entry_of(node);
 	}
 	return NULL;
