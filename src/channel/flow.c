@@ -65,7 +65,7 @@ bool pier_flow_is_stopping(struct pier_flow *flow)
 void pier_flow_finish_stop(struct pier_flow *flow)
 {
 	if (pier_flow_is_stopping(flow))
-		pier_stop_channel(flow->channel);
+		pier_await_stop(flow->channel, flow->stops_at);
 	flow->stops_at = 0;
 }
 

@@ -132,10 +132,15 @@ bool pier_finish_stop(struct pier_channel *channel, bool late)
 	return true;
 }
 
+void pier_await_stop(struct pier_channel *channel, int64_t late_at)
+{
+	collect_flush(channel, late_at);
+	pier_finish_stop(channel, true);
+}
+
 void pier_stop_channel(struct pier_channel *channel)
 {
-	collect_flush(channel, pier_begin_stop(channel));
-	pier_finish_stop(channel, true);
+	pier_await_stop(channel, pier_begin_stop(channel));
 }
 
 int pier_channel_cancel(struct pier_channel *channel)

@@ -21,6 +21,9 @@ void pier_stop_channel(struct pier_channel *channel);
 int64_t pier_begin_stop(struct pier_channel *channel);
 bool pier_finish_stop(struct pier_channel *channel, bool late);
 
+/* Wait until a stop that has begun is finished, or late. */
+void pier_await_stop(struct pier_channel *channel, int64_t late_at);
+
 /* No completion will come any more: mark all outstanding requests as flushed. */
 void pier_fill_in_flush(struct pier_channel *channel);
 

@@ -155,12 +155,6 @@ int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t 
 	return error ? pier_fail_because(-error, "rail %u of a %s", index, what) : 0;
 }
 
-void pier_recv_rail_free(struct pier_rail_base *rail)
-{
-	pier_flow_free(&rail->flow);
-	*rail = (struct pier_rail_base){ 0 };
-}
-
 bool pier_recv_rail_is_alive(const struct pier_rail_base *rail)
 {
 	const struct pier_flow *flow = &rail->flow;
@@ -177,17 +171,24 @@ void pier_recv_rail_inherit(struct pier_rail_base *rail,
 	predecessor->flow = flow;
 }
 
-void pier_recv_rail_release(struct pier_rail_base *rail)
+/* All channels stop at the same time. */
+void pier_recv_rails_release(struct pier_rail_base *rails, uint32_t count)
 {
-	struct pier_flow *flow = &rail->flow;
+	for (uint32_t i = 0; i < count; i++)
+		if (rails[i].flow.count > 0)
+			pier_flow_stop(&rails[i].flow, -ECANCELED,
+				       "its receiver was destroyed, or went on without "
+				       "it, with receives posted");
+	for (uint32_t i = 0; i < count; i++) {
+		struct pier_flow *flow = &rails[i].flow;
 
-	if (flow->count > 0)
-		pier_flow_stop(flow, -ECANCELED,
-			       "its receiver was destroyed, or went on without it, with "
-			       "receives posted");
-	pier_flow_finish_stop(flow);
-	for (; flow->count > 0; flow->count--)
-		pier_work_drop(flow->channel, pier_flow_at(flow, flow->count - 1)->work);
+		pier_flow_finish_stop(flow);
+		for (; flow->count > 0; flow->count--)
+			pier_work_drop(flow->channel,
+				       pier_flow_at(flow, flow->count - 1)->work);
+		pier_flow_free(flow);
+	}
+	free(rails);
 }
 
 /*

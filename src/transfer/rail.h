@@ -83,8 +83,6 @@ int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t 
 			const struct pier_receiver_rail *given, uint64_t length,
 			const struct pier_rail_base *predecessor);
 
-void pier_recv_rail_free(struct pier_rail_base *rail);
-
 /* Whether its channel still has the receives that were posted. */
 bool pier_recv_rail_is_alive(const struct pier_rail_base *rail);
 
@@ -92,8 +90,8 @@ bool pier_recv_rail_is_alive(const struct pier_rail_base *rail);
 void pier_recv_rail_inherit(struct pier_rail_base *rail,
 			    struct pier_rail_base *predecessor);
 
-/* Give the rail up: a channel that has receives of it is stopped. */
-void pier_recv_rail_release(struct pier_rail_base *rail);
+/* Give rails up, and free the array: channels that have receives of them are stopped. */
+void pier_recv_rails_release(struct pier_rail_base *rails, uint32_t count);
 
 /*
  * Post as many receives as possible. 0, or how the rail failed; it also fails if its

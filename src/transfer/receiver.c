@@ -354,13 +354,6 @@ static int read_attr(const struct pier_receiver_attr *given,
 	return error;
 }
 
-static void free_rails(struct pier_rail_base *rails, uint32_t count)
-{
-	for (uint32_t i = 0; rails && i < count; i++)
-		pier_recv_rail_free(&rails[i]);
-	free(rails);
-}
-
 /* The earlier rail whose receives can be taken over for a channel, or NULL. */
 static struct pier_rail_base *find_predecessor(const struct pier_receiver *receiver,
 					       const struct pier_channel *channel)
@@ -402,7 +395,7 @@ static int make_rails(const struct pier_receiver *receiver,
 				find_predecessor(receiver, given[i].channel));
 	}
 	if (error) {
-		free_rails(rails, count);
+		pier_recv_rails_release(rails, count);
 		return error;
 	}
 	*ret_rails = rails;
@@ -424,7 +417,7 @@ static int replace_rails(struct pier_receiver *receiver,
 		return error;
 	error = pier_drive_reserve_fds(&receiver->drive, count);
 	if (error) {
-		free_rails(rails, count);
+		pier_recv_rails_release(rails, count);
 		return error;
 	}
 	for (uint32_t i = 0; i < count; i++) {
@@ -434,9 +427,7 @@ static int replace_rails(struct pier_receiver *receiver,
 		if (predecessor)
 			pier_recv_rail_inherit(&rails[i], predecessor);
 	}
-	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		pier_recv_rail_release(pier_receiver_rail(receiver, i));
-	free_rails(receiver->drive.rails, receiver->drive.rail_count);
+	pier_recv_rails_release(receiver->drive.rails, receiver->drive.rail_count);
 	receiver->drive.rails = rails;
 	receiver->drive.rail_count = count;
 	return 0;
@@ -505,7 +496,7 @@ static void describe_receiver(const struct pier_object *object, char *ret_text,
 
 static void free_receiver(struct pier_receiver *receiver)
 {
-	free_rails(receiver->drive.rails, receiver->drive.rail_count);
+	pier_recv_rails_release(receiver->drive.rails, receiver->drive.rail_count);
 	free(receiver->blocks);
 	free(receiver->drive.fds);
 	free(receiver);
@@ -642,8 +633,6 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 	if (error)
 		return error;
 	pier_recv_stream_end(receiver);
-	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		pier_recv_rail_release(pier_receiver_rail(receiver, i));
 	pier_object_untrack(&receiver->drive.object);
 	free_receiver(receiver);
 	return 0;

@@ -161,16 +161,6 @@ int pier_check_stream_attr(const struct pier_transfer_attr *attr)
 	return pier_check_stream_size("transfer", attr->stream_size);
 }
 
-static void free_notes(struct pier_send_stream *stream, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		pier_recv_rail_release(&stream->notes[i]);
-		pier_recv_rail_free(&stream->notes[i]);
-	}
-	free(stream->notes);
-	stream->notes = NULL;
-}
-
 static int open_notes(struct pier_transfer *transfer)
 {
 	struct pier_send_stream *stream = &transfer->stream;
@@ -189,7 +179,8 @@ static int open_notes(struct pier_transfer *transfer)
 						stream->base.size, NULL);
 
 		if (error) {
-			free_notes(stream, i);
+			pier_recv_rails_release(stream->notes, i);
+			stream->notes = NULL;
 			return error;
 		}
 		/* A failure is the rail's: see pier_send_stream_check_rail(). */
@@ -242,7 +233,9 @@ int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks)
 void pier_send_stream_close(struct pier_transfer *transfer)
 {
 	if (transfer->stream.notes)
-		free_notes(&transfer->stream, transfer->drive.rail_count);
+		pier_recv_rails_release(transfer->stream.notes,
+					transfer->drive.rail_count);
+	transfer->stream.notes = NULL;
 }
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a transfer fails and resumes. */
 #include <pier/cq.h>
+#include <pier/receiver.h>
 #include <pier/recovery.h>
 #include <pier/waiting.h>
 
@@ -189,6 +190,37 @@ static void dead_rails_do_not_delay_a_step(void **state)
 		expect_ok(pier_channel_destroy(rails[i].channel));
 }
 
+/* All are stopped at the same time. */
+static void dead_rails_of_a_receiver_take_a_second_together(void **state)
+{
+	struct pier_receiver_attr attr;
+	struct pier_receiver_rail rails[3];
+	struct pier_receiver *receiver;
+	int64_t before;
+
+	(void)state;
+	pier_receiver_attr_init(&attr);
+	for (int i = 0; i < 3; i++) {
+		rails[i] = (struct pier_receiver_rail){ .mr = &region };
+		expect_ok(pier_channel_create(&fake.pd, NULL, &rails[i].channel));
+		expect_ok(pier_channel_connect(rails[i].channel, &peer));
+	}
+	attr.rails = rails;
+	attr.rail_count = 3;
+	attr.length = 95;
+	expect_ok(pier_receiver_create(&attr, &receiver));
+	fake.never_flushes = true;
+	manual_clock_hurry(true);
+	before = pier_now();
+	expect_ok(pier_receiver_destroy(receiver));
+	assert_in_range(pier_now() - before, 1000 * 1000000, 1999 * 1000000);
+	manual_clock_hurry(false);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pier_channel_outstanding(rails[i].channel), 0);
+		expect_ok(pier_channel_destroy(rails[i].channel));
+	}
+}
+
 /* The flush of the first rail does not arrive. */
 static void other_rails_go_on_while_one_is_stopped(void **state)
 {
@@ -325,6 +357,7 @@ int main(void)
 		transfer_test(stops_a_rail_that_stalls),
 		transfer_test(stops_a_channel_of_a_lost_nic),
 		transfer_test(dead_rails_do_not_delay_a_step),
+		transfer_test(dead_rails_of_a_receiver_take_a_second_together),
 		transfer_test(other_rails_go_on_while_one_is_stopped),
 		transfer_test(gives_up_on_a_queue_full_of_other_requests),
 		transfer_test(a_run_ends_at_its_deadline),
