@@ -12,26 +12,6 @@ enum {
 	DOORBELL = 32, /* requests per doorbell, on the stack */
 };
 
-static __attribute__((cold)) int refuse_request_of_batch(
-	const struct pier_channel *channel, struct pier_request request, uint32_t number)
-{
-	uint32_t max_sge = pier_max_sge(channel, request.opcode);
-	int error = pier_check_form(channel, &request);
-
-	if (!error && pier_needs_several(channel, &request) && request.remote_count)
-		error = pier_fail(EINVAL, "a batch takes no remote vectors");
-	if (!error && (uint32_t)request.num_sge > max_sge)
-		error = pier_refuse_elements(channel, request.num_sge, max_sge, 0);
-	if (!error)
-		error = pier_check_elements(request.opcode, request.gather,
-					    request.num_sge);
-	if (!error)
-		error = pier_refuse_request(
-			channel, &request,
-			pier_sum_lengths(pier_sg_list(&request), request.num_sge));
-	return pier_fail_because(error, "request %u of a batch", number);
-}
-
 /* A list of requests, or of pairs of an element and a remote part. */
 struct list {
 	enum pier_opcode opcode; /* of all pairs; 0: a list of requests */
@@ -66,16 +46,16 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 {
 	struct pier_request request = request_of(&list, i);
 	unsigned int inlined;
-	uint64_t length;
+	uint64_t length = 0;
+	int error;
 
-	if (pier_check_form(channel, &request) != 0 ||
-	    pier_needs_several(channel, &request) ||
-	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode) ||
-	    (!request.gather && request.num_sge > 0))
-		return refuse_request_of_batch(channel, request, i);
-	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
-	if (!pier_request_fits(channel, &request, length))
-		return refuse_request_of_batch(channel, request, i);
+	error = pier_check_form(channel, &request);
+	if (!error && request.remote_count && pier_needs_several(channel, &request))
+		error = pier_fail(EINVAL, "a batch takes no remote vectors");
+	if (!error)
+		error = pier_check_request(channel, &request, &length);
+	if (pier_unlikely(error))
+		return pier_fail_because(error, "request %u of a batch", i);
 	inlined = pier_inline_flag(channel, &request, length);
 	pier_fill_wr(wr, &request, inlined);
 	wr->wr_id = position;

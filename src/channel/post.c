@@ -55,30 +55,22 @@ static __attribute__((noinline)) int post_other(struct pier_channel *channel,
 						const struct pier_request *request,
 						struct pier_work *ret_work)
 {
-	int error;
-
 	if (channel->sends.limit == 0)
 		return pier_refuse_state(channel);
-	error = pier_check_elements(request->opcode, request->gather, request->num_sge);
-	if (error)
-		return error;
-	if (pier_needs_several(channel, request))
-		return pier_post_several(channel, request, ret_work);
-	if ((uint32_t)request->num_sge > pier_max_sge(channel, request->opcode))
-		return pier_refuse_elements(channel, request->num_sge,
-					    pier_max_sge(channel, request->opcode), 0);
-	return pier_post_whole(channel, request, ret_work);
+	return pier_needs_several(channel, request)
+		       ? pier_post_several(channel, request, ret_work)
+		       : pier_post_whole(channel, request, ret_work);
 }
 
 /*
  * Gets the fields one by one: while no address of a request escapes, the compiler knows
  * them in the function that calls this.
  */
-static __attribute__((noinline)) int post_fields(struct pier_channel *channel,
-						 enum pier_opcode opcode,
-						 const void *sg_list, int num_sge,
-						 const struct pier_remote *remote,
-						 struct pier_work *ret_work)
+static __attribute__((noinline, cold)) int post_fields(struct pier_channel *channel,
+						       enum pier_opcode opcode,
+						       const void *sg_list, int num_sge,
+						       const struct pier_remote *remote,
+						       struct pier_work *ret_work)
 {
 	const struct pier_request request = {
 		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote

@@ -61,8 +61,8 @@ static int refuse_atomic(const struct pier_channel *channel,
 			 (unsigned long long)request->remote->addr);
 }
 
-int pier_refuse_request(const struct pier_channel *channel,
-			const struct pier_request *request, uint64_t length)
+static int refuse_request(const struct pier_channel *channel,
+			  const struct pier_request *request, uint64_t length)
 {
 	const struct pier_remote *remote = request->remote;
 	const char *name = pier_opcode_name(request->opcode);
@@ -193,18 +193,33 @@ bool pier_has_far_element(const struct pier_channel *channel,
 	return false;
 }
 
+int pier_check_request(const struct pier_channel *channel,
+		       const struct pier_request *request, uint64_t *ret_length)
+{
+	uint32_t max_sge = pier_max_sge(channel, request->opcode);
+	int error;
+
+	if ((uint32_t)request->num_sge > max_sge)
+		return pier_refuse_elements(channel, request->num_sge, max_sge, 0);
+	error = pier_check_elements(request->opcode, request->gather, request->num_sge);
+	if (error)
+		return error;
+	*ret_length = pier_sum_lengths(pier_sg_list(request), request->num_sge);
+	return pier_request_fits(channel, request, *ret_length)
+		       ? 0
+		       : refuse_request(channel, request, *ret_length);
+}
+
 int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
 		    struct pier_work *ret_work)
 {
 	uint64_t length;
-	int error = 0;
+	int error;
 
 	if (channel->sends.limit == 0)
 		return pier_refuse_state(channel);
-	length = pier_sum_lengths(pier_sg_list(request), request->num_sge);
-	if (!pier_request_fits(channel, request, length))
-		return pier_refuse_request(channel, request, length);
-	if (!pier_has_room(&channel->sends))
+	error = pier_check_request(channel, request, &length);
+	if (!error && !pier_has_room(&channel->sends))
 		error = pier_make_room(channel, &channel->sends, 1);
 	if (error)
 		return error;

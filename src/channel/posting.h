@@ -16,9 +16,6 @@
 /* Cold, in posting.c: the error of a request that cannot be posted as it is. */
 int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_receive(const struct pier_channel *channel) __attribute__((cold));
-int pier_refuse_request(const struct pier_channel *channel,
-			const struct pier_request *request, uint64_t length)
-	__attribute__((cold));
 int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
 			 uint32_t max_sge, uint64_t length) __attribute__((cold));
 /* The queue looked full. Returns 0 if collecting completions made room. */
@@ -38,9 +35,13 @@ int pier_check_form(const struct pier_channel *channel,
 		    const struct pier_request *request);
 
 /*
- * Post a request whose form was checked and that has no more elements than one request
- * takes.
+ * Whether a request whose form was checked can be posted as it is. Writes the length of
+ * its elements.
  */
+int pier_check_request(const struct pier_channel *channel,
+		       const struct pier_request *request, uint64_t *ret_length);
+
+/* Post one request whose form was checked. */
 int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
 		    struct pier_work *ret_work);
 
@@ -93,7 +94,7 @@ static inline __attribute__((always_inline)) uint32_t pier_max_sge(
 	return pier_is_read(opcode) ? channel->max_read_sge : channel->sends.max_sge;
 }
 
-/* Whether the request can be posted as it is; pier_refuse_request() finds the reason. */
+/* Whether the request can be posted as it is; pier_check_request() finds the reason. */
 static inline __attribute__((always_inline)) bool pier_request_fits(
 	const struct pier_channel *channel, const struct pier_request *request,
 	uint64_t length)

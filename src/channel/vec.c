@@ -25,10 +25,7 @@
 
 /* What remains to be moved. */
 struct cursor {
-	enum pier_opcode opcode;
-	int flags;
-	uint32_t immediate;
-	void *context;
+	const struct pier_request *whole;
 	const struct ibv_sge *sg_list;
 	uint32_t num_sge;
 	const struct pier_remote *parts;
@@ -38,7 +35,7 @@ struct cursor {
 };
 
 /* The elements are in channel->scratch; without elements it moves nothing. */
-struct request {
+struct piece {
 	struct pier_remote remote;
 	uint32_t num_sge;
 };
@@ -72,30 +69,29 @@ static struct ibv_sge take_element(struct cursor *cursor, uint64_t room)
 	return sge;
 }
 
-static struct request next_request(struct pier_channel *channel, struct cursor *cursor)
+static struct piece next_piece(struct pier_channel *channel, struct cursor *cursor)
 {
-	uint32_t max_sge = cursor->opcode == PIER_OP_READ ? channel->max_read_sge
-							  : channel->attr.max_send_sge;
-	struct request request = { .num_sge = 0 };
+	uint32_t max_sge = pier_max_sge(channel, cursor->whole->opcode);
+	struct piece piece = { .num_sge = 0 };
 	uint64_t room;
 
 	skip_used_up(cursor);
 	if (cursor->count == 0 || cursor->num_sge == 0)
-		return request;
-	request.remote.addr = cursor->parts->addr + cursor->part_offset;
-	request.remote.rkey = cursor->parts->rkey;
+		return piece;
+	piece.remote.addr = cursor->parts->addr + cursor->part_offset;
+	piece.remote.rkey = cursor->parts->rkey;
 	room = cursor->parts->length - cursor->part_offset;
 	if (room > channel->max_msg_size)
 		room = channel->max_msg_size;
-	while (room > 0 && cursor->num_sge > 0 && request.num_sge < max_sge) {
+	while (room > 0 && cursor->num_sge > 0 && piece.num_sge < max_sge) {
 		struct ibv_sge sge = take_element(cursor, room);
 
-		channel->scratch[request.num_sge++] = sge;
-		request.remote.length += sge.length;
+		channel->scratch[piece.num_sge++] = sge;
+		piece.remote.length += sge.length;
 		room -= sge.length;
 		skip_used_up(cursor);
 	}
-	return request;
+	return piece;
 }
 
 static int fail_short(const struct pier_channel *channel, const struct cursor *cursor,
@@ -111,7 +107,8 @@ static int fail_short(const struct pier_channel *channel, const struct cursor *c
 	return pier_fail(ERANGE,
 			 "%s of %" PRIu64 " bytes; the remote vector of %u parts has "
 			 "%" PRIu64,
-			 pier_opcode_name(cursor->opcode), length, cursor->count, remote);
+			 pier_opcode_name(cursor->whole->opcode), length, cursor->count,
+			 remote);
 }
 
 /* How many requests it takes. One without elements if there is nothing to move. */
@@ -120,7 +117,8 @@ static int count_requests(struct pier_channel *channel, const struct cursor *all
 {
 	struct cursor cursor = *all;
 	uint64_t count = 0, remote;
-	int error = pier_check_elements(all->opcode, all->sg_list, (int)all->num_sge);
+	int error = pier_check_elements(all->whole->opcode, all->sg_list,
+					(int)all->num_sge);
 
 	if (!error)
 		error = pier_remote_vec_length(all->parts, all->count, &remote);
@@ -128,7 +126,7 @@ static int count_requests(struct pier_channel *channel, const struct cursor *all
 		return error;
 	skip_used_up(&cursor);
 	for (; cursor.num_sge > 0; count++)
-		if (next_request(channel, &cursor).num_sge == 0)
+		if (next_piece(channel, &cursor).num_sge == 0)
 			return fail_short(channel, all, remote);
 	*ret_count = count ? count : 1;
 	return 0;
@@ -149,17 +147,14 @@ static int find_room(struct pier_channel *channel, enum pier_opcode opcode,
 static int post_next(struct pier_channel *channel, struct cursor *cursor, bool last,
 		     struct pier_work *ret_work)
 {
-	struct request next = next_request(channel, cursor);
-	struct pier_request request = {
-		.opcode = cursor->opcode,
-		.flags = last ? cursor->flags : cursor->flags & PIER_POST_FENCE,
-		.gather = (const struct pier_gather *)channel->scratch,
-		.num_sge = (int)next.num_sge,
-		.immediate = cursor->immediate,
-		.remote = next.num_sge ? &next.remote : NULL,
-		.context = cursor->context,
-	};
+	struct piece next = next_piece(channel, cursor);
+	struct pier_request request = *cursor->whole;
 
+	if (!last)
+		request.flags &= PIER_POST_FENCE;
+	request.gather = (const struct pier_gather *)channel->scratch;
+	request.num_sge = (int)next.num_sge;
+	request.remote = next.num_sge ? &next.remote : NULL;
 	return pier_post_whole(channel, &request, last ? ret_work : NULL);
 }
 
@@ -218,7 +213,8 @@ static int post_requests(struct pier_channel *channel, struct cursor cursor,
 	}
 	if (!error || posted == 0)
 		return error;
-	return abandon_vec(channel, cursor.opcode, error, posted, count, timeout_ms);
+	return abandon_vec(channel, cursor.whole->opcode, error, posted, count,
+			   timeout_ms);
 }
 
 bool pier_needs_several(const struct pier_channel *channel,
@@ -232,10 +228,7 @@ bool pier_needs_several(const struct pier_channel *channel,
 
 static struct cursor cursor_of(const struct pier_request *request)
 {
-	return (struct cursor){ .opcode = request->opcode,
-				.flags = request->flags,
-				.immediate = request->immediate,
-				.context = request->context,
+	return (struct cursor){ .whole = request,
 				.sg_list = pier_sg_list(request),
 				.num_sge = (uint32_t)request->num_sge,
 				.parts = request->remote,
@@ -253,7 +246,7 @@ int pier_post_several(struct pier_channel *channel, const struct pier_request *r
 	if (!error)
 		error = count_requests(channel, &cursor, &count);
 	if (!error)
-		error = find_room(channel, cursor.opcode, count);
+		error = find_room(channel, request->opcode, count);
 	/* There is room for all requests, so this does not wait. */
 	return error ? error : post_requests(channel, cursor, count, 0, 0, ret_work);
 }
@@ -270,7 +263,7 @@ int pier_run_several(struct pier_channel *channel, const struct pier_request *re
 	if (!error)
 		error = count_requests(channel, &cursor, &count);
 	if (!error)
-		error = find_room(channel, cursor.opcode, 1);
+		error = find_room(channel, request->opcode, 1);
 	if (error)
 		return error;
 	deadline = pier_deadline(timeout_ms);

@@ -286,7 +286,8 @@ static void null_is_refused(void **state)
 	expect_null(pier_channel_post_reads(channel, NULL, 1, NULL), "pairs is NULL");
 	expect_null(pier_channel_run_request(channel, NULL, PATIENT, NULL),
 		    "request is NULL");
-	expect_null(test_post_write_vec(channel, NULL, 1, &remote, 2, NULL), list);
+	expect_null(test_post_write_vec(channel, NULL, 1, &remote, 2, NULL),
+		    "sg_list is NULL");
 	expect_null(test_post_read_vec(channel, &scatter, 1, NULL, 2, NULL),
 		    "remote is NULL");
 	expect_null(test_channel_write_vec(channel, &gather, 1, NULL, 2, PATIENT),
