@@ -24,31 +24,26 @@ const int oldest[2] = { 1, 0 }, newest[2] = { 1, 5 };
 const char new_function[] = "_ZNK17nixlBackendEngine14releaseMemViewEPv";
 const char old_function[] = "_ZNK17nixlBackendEngine17releaseGpuXferReqEPv";
 
-/* Split "nixl_cu12-1.4.1.dist-info" beside the library's folder into a version. */
-bool parse_package(const char *name, int ret_version[2])
-{
-	const char *dash = strchr(name, '-');
-
-	return !strncmp(name, "nixl", 4) && dash && strstr(dash, ".dist-info") &&
-	       sscanf(dash + 1, "%d.%d", &ret_version[0], &ret_version[1]) == 2;
-}
-
-/* A wheel has its libraries in site-packages/.NAME.mesonpy.libs. */
+/*
+ * A wheel has its libraries in site-packages/.NAME.mesonpy.libs, beside the folder
+ * NAME-VERSION.dist-info.
+ */
 bool find_package(const std::string &library, int ret_version[2])
 {
 	std::string folder = library.substr(0, library.rfind('/'));
 	size_t slash = folder.rfind('/'), dot = folder.find(".mesonpy.libs");
-	std::string name;
 	bool found = false;
-	DIR *listing;
 
 	if (slash == std::string::npos || dot == std::string::npos)
 		return false;
-	name = folder.substr(slash + 2, dot - slash - 2) + "-";
-	listing = opendir(folder.substr(0, slash).c_str());
+	std::string name = folder.substr(slash + 2, dot - slash - 2) + "-";
+	DIR *listing = opendir(folder.substr(0, slash).c_str());
+
 	while (struct dirent *entry = listing ? readdir(listing) : nullptr)
 		found |= !strncmp(entry->d_name, name.c_str(), name.size()) &&
-			 parse_package(entry->d_name, ret_version);
+			 strstr(entry->d_name, ".dist-info") &&
+			 sscanf(entry->d_name + name.size(), "%d.%d", &ret_version[0],
+				&ret_version[1]) == 2;
 	if (listing)
 		closedir(listing);
 	return found;

@@ -10,6 +10,7 @@ are kept (PIER_TEST_NIXL_WHEELS).
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,12 +109,27 @@ def check_second_wheel(path, folder):
                    "" if all(found) else done.stdout + undone.stdout)
 
 
+def check_untested_version(path, folder):
+    """The same wheel is refused if it says that it is of a later version."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as other:
+        later = pathlib.Path(other, "site-packages")
+        shutil.copytree(folder, later, copy_function=os.link, symlinks=True)
+        about = next(later.glob("nixl_*.dist-info"))
+        about.rename(about.with_name("%s-9.8.7.dist-info" % about.name.split("-")[0]))
+        env = wheels.environment(path.replace(str(folder), str(later)), PIER_DEVICE="soft0",
+                                 NIXL_PLUGIN_DIR=str(pathlib.Path(PLUGIN).parent))
+        done = run([sys.executable, HERE / "agents.py", "PIER", "host", *TESTS[1:2]], env)
+    report("an untested version is refused",
+           "" if "NIXL 9.8 was not tested" in done.stdout and "\nok" not in done.stdout else done.stdout)
+
+
 def check_wheel(version, cache):
     folder, path = cache.wheel(version), cache.path(version)
     env = wheels.environment(path, PIER_DEVICE="soft0")
     link = next(folder.glob(".*.mesonpy.libs")) / "plugins/libplugin_PIER.so"
     compare_tables(folder)
     check_second_wheel(path, folder)
+    check_untested_version(path, folder)
     done = run([INSTALL, sys.executable, "--plugin", PLUGIN], env)
     report("it is installed", "" if done.returncode == 0 and link.is_symlink() else done.stdout)
     for kind in ("host", "memfd"):
