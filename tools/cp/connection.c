@@ -633,19 +633,6 @@ static int connect_again(struct connection *connection)
 	return 1;
 }
 
-static int check_answer(struct connection *connection)
-{
-	if (now_ns() < connection->answer_ns)
-		return 0;
-	if (connection->state != CONNECTION_REPORTED)
-		return fail(connection->failure, EXIT_PEER,
-			    "%s did not respond for %g s (see --timeout)",
-			    control_peer_name(connection->control),
-			    connection->settings->timeout_ms / 1e3);
-	*connection->failure = connection->reported;
-	return -1;
-}
-
 int restore_connection(struct connection *connection)
 {
 	switch (connection->state) {
@@ -655,8 +642,17 @@ int restore_connection(struct connection *connection)
 	case CONNECTION_ANSWERED:
 		return connect_again(connection);
 	default:
-		return check_answer(connection);
+		break;
 	}
+	if (now_ns() < connection->answer_ns)
+		return 0;
+	if (connection->state != CONNECTION_REPORTED)
+		return fail(connection->failure, EXIT_PEER,
+			    "%s did not respond for %g s (see --timeout)",
+			    control_peer_name(connection->control),
+			    connection->settings->timeout_ms / 1e3);
+	*connection->failure = connection->reported;
+	return -1;
 }
 
 /*

@@ -740,20 +740,6 @@ static void check_phase(struct hub *hub)
 	}
 }
 
-/* The sender's connection to the first receiver may fail before any data moved. */
-static void take_sender_failure(struct hub *hub)
-{
-	struct node *sender = &hub->nodes[0];
-
-	if (hub->phase == HUB_CONNECTING && sender->failure.status == EXIT_PEER &&
-	    sender->control.failure_from_peer) {
-		note_failed_link(hub, find_neighbour(hub, 0, BEHIND),
-				 sender->failure.text);
-		judge_failed_link(hub, find_neighbour(hub, 0, BEHIND));
-	}
-	hub->phase = HUB_OVER;
-}
-
 /* While neighbours connect, one can fail because the other has. */
 static void take_destination_failure(struct hub *hub, uint32_t index)
 {
@@ -814,10 +800,17 @@ static bool read_from(struct hub *hub, uint32_t index)
 		return true;
 	if (index > 0) {
 		take_destination_failure(hub, index);
-	} else {
-		take_sender_failure(hub);
-		node->state = NODE_OUT;
+		return false;
 	}
+	/* The sender's connection to the first receiver may fail before any data moved.
+	 */
+	if (hub->phase == HUB_CONNECTING && node->failure.status == EXIT_PEER &&
+	    node->control.failure_from_peer) {
+		note_failed_link(hub, find_neighbour(hub, 0, BEHIND), node->failure.text);
+		judge_failed_link(hub, find_neighbour(hub, 0, BEHIND));
+	}
+	hub->phase = HUB_OVER;
+	node->state = NODE_OUT;
 	return false;
 }
 

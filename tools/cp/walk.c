@@ -171,22 +171,6 @@ static int is_wanted(struct walk *walk, const char *path, bool directory)
 	return 1;
 }
 
-/* A second name of a file in the list becomes another file. */
-static int note_losses(struct walk *walk, const struct stat *stat,
-		       const struct attributes *attributes)
-{
-	int added;
-
-	count_losses(stat, attributes, &walk->losses);
-	if (!S_ISREG(stat->st_mode) || stat->st_nlink == 1)
-		return 0;
-	added = add_inode(&walk->linked, stat);
-	if (added < 0)
-		return fail(walk->failure, EXIT_FILE, "out of memory");
-	walk->losses.files[LOSS_HARD_LINK] += !added;
-	return 0;
-}
-
 /* attributes: NULL for a link, which has a target. */
 static int add_entry(struct walk *walk, const char *path, size_t below,
 		     const struct stat *stat, const struct attributes *attributes,
@@ -206,9 +190,17 @@ static int add_entry(struct walk *walk, const char *path, size_t below,
 		.inode = stat->st_ino,
 		.ctime = stat->st_ctim,
 	};
+	int added;
 
-	if (attributes && note_losses(walk, stat, attributes) < 0)
-		return -1;
+	if (attributes)
+		count_losses(stat, attributes, &walk->losses);
+	/* A second name of a file in the list becomes another file. */
+	if (S_ISREG(stat->st_mode) && stat->st_nlink > 1) {
+		added = add_inode(&walk->linked, stat);
+		if (added < 0)
+			return fail(walk->failure, EXIT_FILE, "out of memory");
+		walk->losses.files[LOSS_HARD_LINK] += !added;
+	}
 	entry.sparse = entry.size >= SPARSE_MIN && has_holes(stat);
 	if (!strchr(path, '/'))
 		identify_file(stat, walk->secret, entry.identity);
