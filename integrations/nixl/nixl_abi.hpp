@@ -16,7 +16,7 @@
  * The part of NIXL's plugin ABI that pier uses, for NIXL 1.0 to 1.5: names, layouts and
  * the order of virtual functions, as in src/api/cpp of ai-dynamo/nixl. The names of
  * classes and functions are NIXL's, so that tests can compare the tables of virtual
- * functions in NIXL's own plugins with these (tests/nixl/test_abi.py), and compare_abi
+ * functions in NIXL's own plugins with these (tests/nixl/test_wheel.py), and compare_abi
  * the declarations with NIXL's headers.
  *
  * The library and NIXL must use the same C++ ABI: libstdc++ with the strings of

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "request.hpp"
 
+#include <algorithm>
+
 #include "report.hpp"
 
 namespace pier_nixl
@@ -22,18 +24,14 @@ static void keep(std::vector<std::shared_ptr<T>> &kept, const std::shared_ptr<T>
 
 bool request::uses(const local_memory *memory) const
 {
-	for (const auto &one : locals)
-		if (one.get() == memory)
-			return true;
-	return false;
+	return std::any_of(locals.begin(), locals.end(),
+			   [&](const auto &one) { return one.get() == memory; });
 }
 
 bool request::has_gone() const
 {
-	for (const auto &one : locals)
-		if (one->is_gone)
-			return true;
-	return false;
+	return std::any_of(locals.begin(), locals.end(),
+			   [](const auto &one) { return one->is_gone.load(); });
 }
 
 nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,

@@ -18,7 +18,7 @@ namespace pier_nixl
  */
 struct settings {
 	std::string device;  /* names with "," between them; "": pier chooses */
-	std::string address; /* "IP" or "IP:PORT" to listen on; "": see listener.hpp */
+	std::string address; /* "IP" or "IP:PORT" to listen on; "": see README.md */
 	uint32_t rails = 1;  /* the most rails of a link */
 	enum pier_policy policy = PIER_POLICY_PEERMEM;
 	bool cache = false; /* keep registrations after deregisterMem() */
