@@ -93,38 +93,44 @@ static int start_and_wait(struct pier_buffer *buffer, uint64_t offset, void *hos
 	return result > 0 ? 0 : result;
 }
 
-static int copy_in(struct pier_buffer *buffer, uint64_t offset, const void *source,
-		   size_t length)
+static int copy_memory(struct pier_buffer *buffer, uint64_t offset, void *host,
+		       size_t length, bool to_host)
 {
+	const struct pier_backend *backend = buffer->backend;
 	int result;
 
-	if (buffer->backend->copy_to)
-		return buffer->backend->copy_to(&buffer->memory, offset, source, length);
-	if (buffer->backend->copy_start)
-		return start_and_wait(buffer, offset, (void *)(uintptr_t)source, length,
-				      false);
-	result = begin_cpu(buffer, true);
+	if (to_host && backend->copy_from)
+		return backend->copy_from(&buffer->memory, offset, host, length);
+	if (!to_host && backend->copy_to)
+		return backend->copy_to(&buffer->memory, offset, host, length);
+	if (backend->copy_start)
+		return start_and_wait(buffer, offset, host, length, to_host);
+	result = begin_cpu(buffer, !to_host);
 	if (result != 0)
 		return result;
-	memcpy((char *)buffer->memory.cpu + offset, source, length);
-	return end_cpu(buffer, true);
+	if (to_host)
+		memcpy(host, (const char *)buffer->memory.cpu + offset, length);
+	else
+		memcpy((char *)buffer->memory.cpu + offset, host, length);
+	return end_cpu(buffer, !to_host);
 }
 
-static int copy_out(struct pier_buffer *buffer, uint64_t offset, void *destination,
-		    size_t length)
+static int copy_range(struct pier_buffer *buffer, size_t offset, void *host,
+		      size_t length, bool to_host)
 {
-	int result;
+	int result = pier_check_buffer_range(buffer, offset, length,
+					     to_host ? "copying out" : "copying in");
 
-	if (buffer->backend->copy_from)
-		return buffer->backend->copy_from(&buffer->memory, offset, destination,
-						  length);
-	if (buffer->backend->copy_start)
-		return start_and_wait(buffer, offset, destination, length, true);
-	result = begin_cpu(buffer, false);
-	if (result != 0)
+	if (result != 0 || length == 0)
 		return result;
-	memcpy(destination, (const char *)buffer->memory.cpu + offset, length);
-	return end_cpu(buffer, false);
+	pier_clear_error();
+	result = copy_memory(buffer, memory_offset(buffer, offset), host, length,
+			     to_host);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "copying %zu bytes %s a buffer of %s", length,
+					 to_host ? "from" : "to", buffer->backend->name);
+	return 0;
 }
 
 int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *source,
@@ -132,17 +138,8 @@ int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *s
 {
 	PIER_REFUSE_NULL(buffer);
 	PIER_REFUSE_NULL_ARRAY(source, length);
-	int result = pier_check_buffer_range(buffer, offset, length, "copying in");
 
-	if (result != 0 || length == 0)
-		return result;
-	pier_clear_error();
-	result = copy_in(buffer, memory_offset(buffer, offset), source, length);
-	if (result != 0)
-		return pier_fail_because(pier_backend_errno(result),
-					 "copying %zu bytes to a buffer of %s", length,
-					 buffer->backend->name);
-	return 0;
+	return copy_range(buffer, offset, (void *)(uintptr_t)source, length, false);
 }
 
 int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *destination,
@@ -150,17 +147,8 @@ int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *desti
 {
 	PIER_REFUSE_NULL(buffer);
 	PIER_REFUSE_NULL_ARRAY(destination, length);
-	int result = pier_check_buffer_range(buffer, offset, length, "copying out");
 
-	if (result != 0 || length == 0)
-		return result;
-	pier_clear_error();
-	result = copy_out(buffer, memory_offset(buffer, offset), destination, length);
-	if (result != 0)
-		return pier_fail_because(pier_backend_errno(result),
-					 "copying %zu bytes from a buffer of %s", length,
-					 buffer->backend->name);
-	return 0;
+	return copy_range(buffer, offset, destination, length, true);
 }
 
 /* The CPU copies what it reaches: the backend of the other buffer moves the bytes. */
@@ -173,10 +161,11 @@ static int copy_by_cpu(struct pier_buffer *to, uint64_t to_offset,
 
 	if (result != 0)
 		return result;
-	result = write ? copy_out(from, from_offset, (char *)to->memory.cpu + to_offset,
-				  length)
-		       : copy_in(to, to_offset,
-				 (const char *)from->memory.cpu + from_offset, length);
+	result = write ? copy_memory(from, from_offset,
+				     (char *)to->memory.cpu + to_offset, length, true)
+		       : copy_memory(to, to_offset,
+				     (char *)from->memory.cpu + from_offset, length,
+				     false);
 	ended = end_cpu(reached, write);
 	return result ? result : ended;
 }
@@ -257,11 +246,8 @@ static int copy_at_once(const struct pier_copy *copy, size_t offset)
 			"copying in the order of a stream: the backend %s has no "
 			"streams; wait for the stream, and give none",
 			copy->buffer->backend->name);
-	if (wanted->to_host)
-		return pier_buffer_copy_from(copy->buffer, offset, wanted->host,
-					     (size_t)wanted->length);
-	return pier_buffer_copy_to(copy->buffer, offset, wanted->host,
-				   (size_t)wanted->length);
+	return copy_range(copy->buffer, offset, wanted->host, (size_t)wanted->length,
+			  wanted->to_host);
 }
 
 static int start_backend_copy(struct pier_copy *copy)

@@ -190,28 +190,21 @@ static struct pier_provider provider_over(const struct pier_provider *beneath,
 		provider.get_async_event = NULL;
 		provider.ack_async_event = NULL;
 	}
-	if (!beneath->query_on_demand)
-		provider.query_on_demand = NULL;
-	if (!beneath->query_data_direct)
-		provider.query_data_direct = NULL;
-	if (!beneath->reg_parts)
-		provider.reg_parts = NULL;
-	if (!beneath->alloc_mw) {
-		provider.alloc_mw = NULL;
-		provider.dealloc_mw = NULL;
-	}
-	if (!beneath->create_srq) {
-		provider.create_srq = NULL;
-		provider.destroy_srq = NULL;
-	}
-	if (!beneath->set_padding)
-		provider.set_padding = NULL;
-	if (!beneath->bind_counter)
-		provider.bind_counter = NULL;
-	if (!beneath->get_qp_address) {
-		provider.get_qp_address = NULL;
-		provider.set_qp_address = NULL;
-	}
+#define OMIT_IF_MISSING(member) \
+	if (!beneath->member)   \
+		provider.member = NULL;
+	OMIT_IF_MISSING(query_on_demand)
+	OMIT_IF_MISSING(query_data_direct)
+	OMIT_IF_MISSING(reg_parts)
+	OMIT_IF_MISSING(alloc_mw)
+	OMIT_IF_MISSING(dealloc_mw)
+	OMIT_IF_MISSING(create_srq)
+	OMIT_IF_MISSING(destroy_srq)
+	OMIT_IF_MISSING(set_padding)
+	OMIT_IF_MISSING(bind_counter)
+	OMIT_IF_MISSING(get_qp_address)
+	OMIT_IF_MISSING(set_qp_address)
+#undef OMIT_IF_MISSING
 	return provider;
 }
 
