@@ -16,7 +16,7 @@
 #include <pier/pier.h>
 #include <pier/verbs.h>
 
-#include "null_calls.h"
+#include <null_calls.h> /* of the build */
 
 enum {
 	LENGTH = 65536
