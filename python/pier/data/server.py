@@ -4,6 +4,7 @@
 import contextlib
 import hmac
 import logging
+import mmap
 import os
 import secrets
 import socket
@@ -11,19 +12,70 @@ import threading
 import time
 import zlib
 from array import array
-from errno import EACCES, EBUSY, EINVAL
+from errno import EACCES, EBUSY, EINVAL, EOPNOTSUPP
 
-from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDomain, _peers
-from .._peers import Closable, Door, check_process
+from .. import (
+    Access, AccessDenied, Buffer, Busy, Channel, Error, Invalid, NotSupported, ProtectionDomain, Region, _peers,
+)
+from .._peers import Closable, Door, check_process, invalid
 from . import wire
-from .formats import build_index, find_sources
+from .formats import Source, build_index, find_sources
 from .index import to_wire
-from .memory import LoadedShard
 from .wire import Message, Stream
 
 _LOG = logging.getLogger(__name__)
 # For a client to take the index and connect.
 _CONNECT_SECONDS = 60.0
+# The page cache: files are mapped, not copied.
+_FILE = "file"
+
+
+class _Shard:
+    """A shard in memory, registered for reads by peers. Nobody can write it over the network."""
+
+    def __init__(self, pd: ProtectionDomain, source: Source, memory: str) -> None:
+        """Load and register a shard.
+
+        memory  a backend for Buffer whose memory the CPU can access, or "file"
+
+        Raises Invalid, NotSupported, the errors of Buffer and ProtectionDomain.register(), OSError.
+        """
+        with contextlib.ExitStack() as undo:
+            if memory == _FILE:
+                mapping = undo.enter_context(_map(source))
+                self.content = undo.enter_context(memoryview(mapping))
+                self.region: Region = undo.enter_context(pd.register(mapping, access=Access.REMOTE_READ))
+            else:
+                buffer = undo.enter_context(Buffer(memory, source.length))
+                self.content = undo.enter_context(_bytes_of(buffer, memory))
+                source.load(self.content)
+                self.region = undo.enter_context(pd.register(buffer, access=Access.REMOTE_READ))
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Deregister the shard and free its memory. Raises Busy while a view of the content is in use."""
+        self._undo.close()
+
+
+def _bytes_of(buffer: Buffer, memory: str) -> memoryview:
+    try:
+        return memoryview(buffer).cast("B")
+    except (BufferError, NotSupported):
+        raise NotSupported(EOPNOTSUPP, "memory %s: the CPU cannot read it: serve from memfd or udmabuf"
+                           % memory) from None
+
+
+def _map(source: Source) -> mmap.mmap:
+    if source.file is None:
+        raise invalid("shard %s is compressed, empty or packed from several files, so there is no file to map: serve "
+                      "from memfd" % source.name)
+    with source.file.open() as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(mapping) != source.length:
+        mapping.close()
+        raise invalid("%s: it has %d bytes instead of %d: copy it again, and do not change it while it is served"
+                      % (source.file.path, len(mapping), source.length))
+    return mapping
 
 
 class Server(Closable):
@@ -68,9 +120,9 @@ class Server(Closable):
             self._address = listener.getsockname()[:2]
             self._pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
             sources = find_sources(_texts(paths), allow_outside)
-            self._shards: list[LoadedShard] = []
+            self._shards: list[_Shard] = []
             for source in sources:
-                self._shards.append(LoadedShard(self._pd, source, memory))
+                self._shards.append(_Shard(self._pd, source, memory))
                 undo.callback(self._shards[-1].close)
             self.index = build_index(sources, [shard.content for shard in self._shards])
             """Of the data set that is served."""
