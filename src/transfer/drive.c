@@ -192,6 +192,7 @@ static int pass_rails(void *subject, struct pier_wait_pass *pass)
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
 		const struct pier_flow *flow = &pier_drive_rail(drive, i)->flow;
 
+		pier_wait_pass_until(pass, pier_flow_wakes_at(flow));
 		if ((flow->error && flow->count == 0 && !flow->stops_at) ||
 		    pier_wait_pass_channel(pass, flow->channel) == 0)
 			continue;

@@ -47,7 +47,7 @@ struct pier_drive_ops {
 	 * possible. Take no longer than the deadline, unless one piece of work does.
 	 */
 	void (*step)(struct pier_drive *drive, int64_t deadline);
-	/* When a step is due at the latest; INT64_MAX: never. */
+	/* When a step is due at the latest, if no rail wakes up; INT64_MAX: never. */
 	int64_t (*wake_at)(const struct pier_drive *drive);
 	/* Whether a wait is to return, although it has not ended. */
 	bool (*has_news)(const struct pier_drive *drive);

@@ -243,12 +243,6 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 
 	if (is_stream(receiver) && pier_stream_wake_at(&receiver->stream.base) < wake_at)
 		wake_at = pier_stream_wake_at(&receiver->stream.base);
-	for (uint32_t i = 0; i < drive->rail_count; i++) {
-		int64_t stops_at = pier_receiver_rail(receiver, i)->flow.stops_at;
-
-		if (stops_at && stops_at < wake_at)
-			wake_at = stops_at;
-	}
 	return wake_at;
 }
 

@@ -290,19 +290,9 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 static int64_t transfer_wake_at(const struct pier_drive *drive)
 {
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
-	int64_t wake_at = INT64_MAX;
 
-	if (is_stream(transfer) && pier_stream_wake_at(&transfer->stream.base) < wake_at)
-		wake_at = pier_stream_wake_at(&transfer->stream.base);
-
-	for (uint32_t i = 0; i < drive->rail_count; i++) {
-		int64_t rail = pier_flow_wakes_at(
-			&pier_transfer_rail(transfer, i)->base.flow);
-
-		if (rail < wake_at)
-			wake_at = rail;
-	}
-	return wake_at;
+	return is_stream(transfer) ? pier_stream_wake_at(&transfer->stream.base)
+				   : INT64_MAX;
 }
 
 static const struct pier_drive_ops drive_ops = {
