@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "channel/posting.h"
 #include "channel/stop.h"
@@ -165,20 +164,15 @@ static __attribute__((cold)) int abandon_batch(struct pier_channel *channel, int
 					       uint32_t posted, uint32_t taken,
 					       uint32_t count)
 {
-	char cause[512];
-
 	pier_queue_posted(&channel->sends, channel->sends.head + taken);
 	posted += taken;
 	error = pier_refuse_post(channel, error, PIER_OP_SEND);
 	if (posted == 0)
 		return error;
-	snprintf(cause, sizeof(cause),
-		 "batch: %u of %u requests were posted, and then: %s; everything "
-		 "outstanding was stopped",
-		 posted, count, pier_error_message());
-	pier_break_channel(channel, error, cause);
-	pier_stop_channel(channel);
-	return pier_fail(-error, "%s", cause);
+	return pier_stop_because(channel, error,
+				 "batch: %u of %u requests were posted, and then: %s; "
+				 "everything outstanding was stopped",
+				 posted, count, pier_error_message());
 }
 
 /* There is no room yet, or never is. */

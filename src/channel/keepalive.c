@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdio.h>
-
 #include <pier/recovery.h>
 
 #include "channel/collect.h"
@@ -46,15 +44,11 @@ static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 /* The peer cannot be reached: stop waiting for it. */
 static void break_unreachable(struct pier_channel *channel, int error)
 {
-	char cause[sizeof(channel->cause)];
-
 	if (!channel->provider->explains_posts)
 		pier_clear_error();
 	error = pier_fail_because(error, "post a keepalive");
-	snprintf(cause, sizeof(cause), "%s; everything outstanding was stopped",
-		 pier_error_message());
-	pier_break_channel(channel, error, cause);
-	pier_stop_channel(channel);
+	pier_stop_because(channel, error, "%s; everything outstanding was stopped",
+			  pier_error_message());
 }
 
 /*

@@ -244,21 +244,16 @@ static int drain_scope(struct pier_scope *scope)
 	int error = pier_wait_for_positions(
 		channel, last_of(&channel->sends, scope->first_send),
 		last_of(&channel->receives, scope->first_receive), scope->deadline);
-	char cause[512];
 
 	if (!error)
 		return 0;
-	if (error == -ETIMEDOUT)
-		snprintf(cause, sizeof(cause),
-			 "%u of the requests of a scope did not complete within its %d "
-			 "ms%s; everything outstanding was stopped",
-			 count_outstanding(scope), scope->timeout_ms,
-			 pier_explain_silence(channel));
-	else
-		snprintf(cause, sizeof(cause), "%s", pier_error_message());
-	pier_break_channel(channel, error, cause);
-	pier_stop_channel(channel);
-	return pier_fail(-error, "%s", cause);
+	if (error != -ETIMEDOUT)
+		return pier_stop_because(channel, error, "%s", pier_error_message());
+	return pier_stop_because(channel, error,
+				 "%u of the requests of a scope did not complete within "
+				 "its %d ms%s; everything outstanding was stopped",
+				 count_outstanding(scope), scope->timeout_ms,
+				 pier_explain_silence(channel));
 }
 
 /* The sentence about the requests, or "". */

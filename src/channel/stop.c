@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -141,6 +142,19 @@ void pier_await_stop(struct pier_channel *channel, int64_t late_at)
 void pier_stop_channel(struct pier_channel *channel)
 {
 	pier_await_stop(channel, pier_begin_stop(channel));
+}
+
+int pier_stop_because(struct pier_channel *channel, int error, const char *format, ...)
+{
+	char cause[sizeof(channel->cause)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(cause, sizeof(cause), format, arguments);
+	va_end(arguments);
+	pier_break_channel(channel, error, cause);
+	pier_stop_channel(channel);
+	return pier_fail(-error, "%s", cause);
 }
 
 int pier_channel_cancel(struct pier_channel *channel)

@@ -12,8 +12,15 @@
 void pier_stop_channel(struct pier_channel *channel);
 
 /*
- * The same without waiting: bring the queue pair to the error state, then finish as soon
- * as everything has completed, or when `late`.
+ * Break the channel for this reason, unless it is broken, and stop it: its memory is the
+ * caller's again. Returns the error, with the reason as its sentence.
+ */
+int pier_stop_because(struct pier_channel *channel, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4), cold));
+
+/*
+ * pier_stop_channel() without waiting: bring the queue pair to the error state, then
+ * finish as soon as everything has completed, or when `late`.
  *
  * Returns the time from which it is late. pier_finish_stop() returns whether no request
  * is left.

@@ -178,20 +178,19 @@ static int fail_cause(const struct pier_channel *channel)
 static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, int error,
 		       uint64_t posted, uint64_t count, int timeout_ms)
 {
-	char cause[512], reason[256];
+	char reason[256];
 
 	if (error == -ETIMEDOUT)
 		snprintf(reason, sizeof(reason), "the time limit of %d ms expired",
 			 timeout_ms);
 	else
 		snprintf(reason, sizeof(reason), "%s", pier_error_message());
-	snprintf(cause, sizeof(cause),
-		 "%s: %" PRIu64 " of %" PRIu64 " requests were posted, and then: %s; "
-		 "everything outstanding was stopped",
-		 pier_opcode_name(opcode), posted, count, reason);
-	pier_break_channel(channel, error, cause);
-	pier_stop_channel(channel);
-	return error == -EPIPE ? fail_cause(channel) : pier_fail(-error, "%s", cause);
+	error = pier_stop_because(channel, error,
+				  "%s: %" PRIu64 " of %" PRIu64
+				  " requests were posted, and then: %s; everything "
+				  "outstanding was stopped",
+				  pier_opcode_name(opcode), posted, count, reason);
+	return error == -EPIPE ? fail_cause(channel) : error;
 }
 
 /* Watch only the last request. Nothing is posted if the first one is refused. */

@@ -342,22 +342,23 @@ uint32_t pier_channel_send_room(const struct pier_channel *channel)
 static int cancel_wait(struct pier_channel *channel, struct pier_work work, int error,
 		       int timeout_ms, struct pier_result *ret_result)
 {
-	const struct pier_queue *queue = pier_queue_of(channel, work.id);
-	const struct pier_entry *entry = pier_queue_find(queue, work.id);
-	char cause[512];
+	struct pier_queue *queue = pier_queue_of(channel, work.id);
+	struct pier_entry *entry = pier_queue_find(queue, work.id);
 
 	if (error == -ETIMEDOUT)
-		snprintf(cause, sizeof(cause),
-			 "%s did not complete within %d ms%s; everything outstanding was "
-			 "stopped",
-			 pier_opcode_name(pier_entry_opcode(entry)), timeout_ms,
-			 queue == &channel->sends ? pier_explain_silence(channel) : "");
+		pier_stop_because(
+			channel, error,
+			"%s did not complete within %d ms%s; everything outstanding was "
+			"stopped",
+			pier_opcode_name(pier_entry_opcode(entry)), timeout_ms,
+			queue == &channel->sends ? pier_explain_silence(channel) : "");
 	else
-		snprintf(cause, sizeof(cause), "%s", pier_error_message());
-	pier_break_channel(channel, error, cause);
-	pier_stop_channel(channel);
-	pier_work_poll(channel, work, ret_result);
-	return pier_fail(-error, "%s", cause);
+		pier_stop_because(channel, error, "%s", pier_error_message());
+	/* Not pier_work_poll(), which would leave the sentence of the request. */
+	if (ret_result)
+		*ret_result = entry->result;
+	pier_queue_forget(queue, entry);
+	return error;
 }
 
 int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
