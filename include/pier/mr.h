@@ -58,7 +58,7 @@ enum pier_access {
 	 * the bytes of one write, and writes that follow each other. When a completion
 	 * has been received, all bytes of that and of earlier requests are there as
 	 * always (ibv_reg_mr(3), "ordering semantics"), and pier_mr_sync_for_device()
-	 * and pier_reader_read_back() do what they do without the flag. Nothing may be
+	 * and pier_mr_read_back() do what they do without the flag. Nothing may be
 	 * concluded from bytes that are there before: neither from the last byte of a
 	 * write nor from a flag that was written behind it.
 	 */

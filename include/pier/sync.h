@@ -87,7 +87,7 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  *
  * If the memory was given as the fd of a dma-buf, or a device pointer was given as host
  * memory, pier does not know the device and flushes nothing: use
- * pier_reader_read_back().
+ * pier_mr_read_back().
  *
  * Errors: as for pier_mr_sync_for_nic(). If the NIC must read back: -EOPNOTSUPP or
  * -EINVAL it has no reliable queue pairs; -ENETDOWN none of its ports is active;
@@ -101,49 +101,19 @@ PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
  * The flush of pier_mr_sync_for_device() for memory whose device pier does not know: the
  * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier
  * writes (PCI Express Base Specification, 2.4.1, transaction ordering rules), so the
- * writes have arrived when the byte is returned. PIER_ACCESS_RELAXED_ORDERING does not
+ * writes have arrived when this call returns. PIER_ACCESS_RELAXED_ORDERING does not
  * change that: it lets writes pass writes, and ibv_reg_mr(3) keeps reads behind earlier
  * writes to the same memory. Writes by another NIC are not flushed.
  *
- * A reader consists of two channels of one protection domain, connected to each other,
- * and a byte of host memory. Threads: one thread at a time may use it. Processes: the
- * rules of channels apply.
- */
-struct pier_reader;
-
-/**
- * Create a reader in a protection domain of the NIC that writes.
- *
- * timeout_ms  the timeout of each read, as in struct pier_channel_attr
- * ret_reader  the reader; give it to pier_reader_destroy()
- *
- * Errors: those of pier_channel_create(), pier_channel_connect() and pier_mr_reg().
- */
-PIER_API int pier_reader_create(struct pier_pd *pd, int timeout_ms,
-				struct pier_reader **ret_reader);
-
-/**
- * Read back a byte of a region, to flush the NIC's writes. After this call returns, all
- * bytes that the NIC wrote to that device have arrived, if their completion was
+ * All bytes that the NIC wrote to that device have arrived, if their completion was
  * received before the call. A region on several devices needs one call for each device.
  *
- * mr      a region with PIER_ACCESS_REMOTE_READ in the reader's protection domain
  * offset  of the byte, in the region
  *
- * Errors: -ERANGE offset is not in the region; -EACCES the region has no remote read
- * access; -EINVAL the region is in another protection domain; others of
- * pier_channel_read(), after which the reader is broken (-EPIPE): destroy it and create
- * another.
+ * Errors: -ERANGE offset is not in the region; -EACCES the region is a memory window;
+ * others of the read as for pier_mr_sync_for_device(). Another call starts anew.
  */
-PIER_API int pier_reader_read_back(struct pier_reader *reader, struct pier_mr *mr,
-				   uint64_t offset);
-
-/**
- * Destroy a reader. NULL is allowed.
- *
- * Errors: -ECHILD the reader belongs to the parent process; nothing was changed.
- */
-PIER_API int pier_reader_destroy(struct pier_reader *reader);
+PIER_API int pier_mr_read_back(struct pier_mr *mr, uint64_t offset);
 
 PIER_END_DECLS
 

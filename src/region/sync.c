@@ -439,3 +439,25 @@ int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length
 
 	return error ? error : pier_flush_for_device(mr, offset, length, false);
 }
+
+int pier_mr_read_back(struct pier_mr *mr, uint64_t offset)
+{
+	PIER_REFUSE_NULL(mr);
+	struct pier_mr_part_info part = { 0 };
+	int error = pier_check_process(&mr->object);
+
+	if (!error && mr->window)
+		error = pier_fail(EACCES,
+				  "only the peer can read a memory window: read back "
+				  "the region that it is bound to");
+	for (uint32_t i = 0; !error && offset - part.offset >= part.length; i++) {
+		if (i == pier_mr_parts(mr))
+			return pier_fail(ERANGE,
+					 "offset %" PRIu64 " is not in the region of %zu",
+					 offset, pier_mr_length(mr));
+		error = pier_mr_part(mr, i, &part, sizeof(part));
+	}
+	return error ? error
+		     : pier_read_back(mr->pd, part.lkey,
+				      part.iova + (offset - part.offset));
+}

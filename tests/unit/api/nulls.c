@@ -36,7 +36,6 @@ static struct {
 	struct pier_srq *pier_srq;
 	struct pier_channel *pier_channel;
 	struct pier_counter *pier_counter;
-	struct pier_reader *pier_reader;
 	struct pier_event_queue *pier_event_queue;
 	struct pier_registration *pier_registration;
 	struct pier_recv_pool *pier_recv_pool;
@@ -103,7 +102,6 @@ static void make_memory(void)
 			      PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE,
 			      &given.pier_mr));
 	expect_ok(pier_mr_cache_create(given.pier_pd, NULL, &given.pier_mr_cache));
-	expect_ok(pier_reader_create(given.pier_pd, 30000, &given.pier_reader));
 	expect_ok(pier_event_queue_create(NULL, &given.pier_event_queue));
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;

@@ -30,7 +30,6 @@ struct fixture {
 MAKER struct pier_recv_pool *test_make_pool(struct pier_pd *pd);
 MAKER struct pier_ring *test_make_ring(struct pier_pd *pd);
 MAKER struct pier_group *test_make_group(struct pier_pd *pd);
-MAKER struct pier_reader *test_make_reader(struct pier_pd *pd);
 MAKER struct pier_mr *test_get_cached(struct pier_mr_cache *cache, void *memory);
 MAKER struct pier_registration *test_register_async(struct pier_event_queue *queue,
 						    struct pier_pd *pd, void *memory);
@@ -59,14 +58,6 @@ struct pier_group *test_make_group(struct pier_pd *pd)
 
 	expect_ok(pier_group_create(pd, 0, 2, NULL, &group));
 	return group;
-}
-
-struct pier_reader *test_make_reader(struct pier_pd *pd)
-{
-	struct pier_reader *reader = NULL;
-
-	expect_ok(pier_reader_create(pd, TIME_MS, &reader));
-	return reader;
 }
 
 struct pier_mr *test_get_cached(struct pier_mr_cache *cache, void *memory)
@@ -188,16 +179,6 @@ static void channels_of_a_group_record_its_caller(void **state)
 	expect_ok(pier_group_destroy(group));
 }
 
-/* A region and two channels. */
-static void parts_of_a_reader_record_its_caller(void **state)
-{
-	struct fixture *fixture = *state;
-	struct pier_reader *reader = test_make_reader(fixture->pd);
-
-	expect_made_by("test_make_reader", FIXED, 3);
-	expect_ok(pier_reader_destroy(reader));
-}
-
 /* The region and the buffer around its memory. */
 static void cached_region_records_the_caller_of_the_miss(void **state)
 {
@@ -251,7 +232,6 @@ int main(void)
 		TEST(parts_of_a_pool_record_its_caller),
 		TEST(parts_of_a_ring_record_its_caller),
 		TEST(channels_of_a_group_record_its_caller),
-		TEST(parts_of_a_reader_record_its_caller),
 		TEST(cached_region_records_the_caller_of_the_miss),
 		TEST(asynchronous_region_records_the_submitter),
 		TEST(failed_call_leaves_no_caller_behind),
