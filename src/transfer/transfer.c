@@ -36,9 +36,12 @@ static void take_chunk(struct pier_transfer *transfer, uint32_t index,
 		transfer->notification_sent = false;
 		transfer->notified = !chunk->error;
 	} else if (chunk->error && is_stream(transfer)) {
-		pier_send_stream_hold(
-			transfer, index,
-			(struct pier_range){ chunk->offset, chunk->length });
+		struct pier_send_stream *stream = &transfer->stream;
+
+		/* Until the peer's end of the rail has stopped. */
+		stream->held[stream->held_count++] = (struct pier_held_chunk){
+			index, { chunk->offset, chunk->length }
+		};
 	} else if (chunk->error) {
 		return_chunk(transfer, chunk);
 	} else if (pier_send_rail_copies(rail, chunk)) {
@@ -234,7 +237,7 @@ static void report_and_post(struct pier_transfer *transfer, int64_t now)
 static bool is_complete(const struct pier_transfer *transfer)
 {
 	return all_arrived(transfer) &&
-	       (is_stream(transfer) ? pier_send_stream_is_complete(transfer)
+	       (is_stream(transfer) ? transfer->stream.answered
 				    : !needs_notification(transfer));
 }
 

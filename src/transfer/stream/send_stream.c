@@ -356,14 +356,6 @@ void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
 		pier_flow_stop(&rail->base.flow, -ECANCELED, "the stream has ended");
 }
 
-void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
-			   struct pier_range range)
-{
-	struct pier_send_stream *stream = &transfer->stream;
-
-	stream->held[stream->held_count++] = (struct pier_held_chunk){ index, range };
-}
-
 /* Once everything has arrived, nothing is repeated, so no place is written again. */
 static void release_held_chunks(struct pier_transfer *transfer)
 {
@@ -459,11 +451,6 @@ void pier_send_stream_note_done(struct pier_transfer *transfer, int error)
 	if (!error && pier_note_kind(stream->base.note) == PIER_NOTE_END)
 		stream->end_told = true;
 	pier_stream_note_done(&stream->base, error);
-}
-
-bool pier_send_stream_is_complete(const struct pier_transfer *transfer)
-{
-	return transfer->stream.answered;
 }
 
 bool pier_send_stream_owes_note(const struct pier_transfer *transfer)

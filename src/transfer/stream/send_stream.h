@@ -18,9 +18,6 @@ void pier_send_stream_close(struct pier_transfer *transfer);
 /* One step: take the peer's notes, then check each rail. */
 void pier_send_stream_take_notes(struct pier_transfer *transfer, int64_t now);
 void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index);
-/* A chunk did not arrive: hold it back. */
-void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
-			   struct pier_range range);
 
 /* Give back what can be repeated, and drop what the peer has released meanwhile. */
 void pier_send_stream_repeat(struct pier_transfer *transfer);
@@ -32,9 +29,6 @@ void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now);
 /* At the end of a step: other calls may have collected notes meanwhile. */
 void pier_send_stream_note_unseen(const struct pier_transfer *transfer);
 void pier_send_stream_note_done(struct pier_transfer *transfer, int error);
-/* Whether the peer has released all of a finished stream, and knows that it is finished.
- */
-bool pier_send_stream_is_complete(const struct pier_transfer *transfer);
 /* Whether the peer is still to be told that the stream ends with an error. */
 bool pier_send_stream_owes_note(const struct pier_transfer *transfer);
 bool pier_send_stream_has_news(const struct pier_drive *drive);
