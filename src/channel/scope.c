@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "channel/status.h"
 #include "channel/stop.h"
 #include "channel/wait.h"
 #include "core/deadline.h"
@@ -260,12 +261,29 @@ static int drain_scope(struct pier_scope *scope)
 static void describe_drain(const struct pier_scope *scope, int drained, char *ret_text,
 			   size_t size)
 {
+	const struct pier_scope_report *report = &scope->report;
+	const struct pier_result *cause = &report->cause.result;
+	const struct pier_channel *channel = scope->channel;
+	bool flush = cause->status == IBV_WC_WR_FLUSH_ERR;
+	int length;
+
 	ret_text[0] = '\0';
 	if (drained)
 		snprintf(ret_text, size, "%s", pier_error_message());
-	else if (scope->report.failed)
-		pier_scope_describe_failures(scope, scope->state == SCOPE_DETACHED,
-					     ret_text, size);
+	if (drained || !report->failed)
+		return;
+	length = snprintf(ret_text, size, "%llu of the %llu requests of a scope: ",
+			  (unsigned long long)report->failed,
+			  (unsigned long long)report->posted);
+	ret_text += length;
+	size -= (size_t)length;
+	if (flush && scope->state == SCOPE_DETACHED)
+		snprintf(ret_text, size, "outstanding when the channel was destroyed");
+	else if (flush && !channel->cause_is_flush)
+		snprintf(ret_text, size, "flushed, because of this: %s", channel->cause);
+	else
+		pier_describe_status((enum ibv_wc_status)cause->status,
+				     cause->vendor_error, cause->opcode, ret_text, size);
 }
 
 static int fail_unpolled(const struct pier_scope_report *report)

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdio.h>
-
-#include "channel/status.h"
 #include "scope_failures.h"
 
 /*
@@ -53,25 +50,4 @@ void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
 		scope = scope->outer;
 	if (scope)
 		pier_scope_note_failure(scope, id, result);
-}
-
-void pier_scope_describe_failures(const struct pier_scope *scope, bool detached,
-				  char *ret_text, size_t size)
-{
-	const struct pier_scope_report *report = &scope->report;
-	const struct pier_result *cause = &report->cause.result;
-	const struct pier_channel *channel = scope->channel;
-	int length = snprintf(ret_text, size, "%llu of the %llu requests of a scope: ",
-			      (unsigned long long)report->failed,
-			      (unsigned long long)report->posted);
-
-	ret_text += length;
-	size -= (size_t)length;
-	if (detached && cause->status == IBV_WC_WR_FLUSH_ERR)
-		snprintf(ret_text, size, "outstanding when the channel was destroyed");
-	else if (cause->status == IBV_WC_WR_FLUSH_ERR && !channel->cause_is_flush)
-		snprintf(ret_text, size, "flushed, because of this: %s", channel->cause);
-	else
-		pier_describe_status((enum ibv_wc_status)cause->status,
-				     cause->vendor_error, cause->opcode, ret_text, size);
 }

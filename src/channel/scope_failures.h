@@ -24,8 +24,4 @@ void pier_scope_note_failure(struct pier_scope *scope, uint64_t id,
 void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
 			const struct pier_result *result) __attribute__((cold));
 
-/* The error sentence about the failed requests. */
-void pier_scope_describe_failures(const struct pier_scope *scope, bool detached,
-				  char *ret_text, size_t size);
-
 #endif
