@@ -17,11 +17,6 @@ struct pier_py_channel *pier_py_channel_check(PyObject *object)
 	return pier_py_wrong_type(object, "a pier.Channel is needed");
 }
 
-bool pier_py_channel_take(struct pier_py_channel *channel)
-{
-	return pier_py_queue_take(channel->queue);
-}
-
 static struct pier_py_channel *allocate_channel(PyTypeObject *type, PyObject *parent,
 						struct pier_py_queue *queue)
 {
@@ -158,14 +153,14 @@ static PyObject *connect_to(struct pier_py_channel *self,
 	struct pier_py_blocking blocking;
 	int error;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	pier_py_blocking_begin(&blocking);
 	error = pier_channel_connect(self->channel, endpoint);
 	error = pier_py_blocking_end(&blocking, error);
 	if (!error)
 		self->connected = true;
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
@@ -190,14 +185,14 @@ static PyObject *shake_hands(struct pier_py_channel *self, int read_fd, int writ
 	struct pier_py_blocking blocking;
 	int error;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	pier_py_blocking_begin(&blocking);
 	error = pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms);
 	error = pier_py_blocking_end(&blocking, error);
 	if (!error)
 		self->connected = true;
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
@@ -224,7 +219,7 @@ static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_chan
 {
 	int error;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
 	error = call(self->channel);
@@ -233,7 +228,7 @@ static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_chan
 		self->connected = false;
 	if (error)
 		pier_py_fail(error);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	pier_py_queue_wake(self->queue, NULL);
 	return error ? NULL : Py_NewRef(Py_None);
 }
@@ -252,10 +247,10 @@ static PyObject *poll_channel(struct pier_py_channel *self, PyObject *Py_UNUSED(
 {
 	int count;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	count = pier_channel_poll(self->channel);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return count < 0 ? pier_py_fail(count) : Py_NewRef(Py_None);
 }
 
@@ -263,10 +258,10 @@ static PyObject *get_fd(struct pier_py_channel *self, PyObject *Py_UNUSED(unused
 {
 	int fd;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	fd = pier_channel_fd(self->channel);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return PyLong_FromLong(fd);
 }
 
@@ -278,11 +273,11 @@ static PyObject *arm_for(struct pier_py_channel *self, PyObject *wake)
 {
 	int count = 0;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	if (!self->queue->has_sleeper)
 		count = pier_channel_arm(self->channel);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	if (count < 0)
 		return pier_py_fail(count);
 	pier_py_queue_wake(self->queue, wake);
@@ -298,10 +293,10 @@ static PyObject *next_poll(struct pier_py_channel *self, PyObject *Py_UNUSED(unu
 {
 	int next_ms;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	next_ms = pier_channel_next_ms(self->channel);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return next_ms < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(next_ms / 1e3);
 }
 
@@ -314,7 +309,7 @@ static PyObject *change_watchers(struct pier_py_channel *self, PyObject *wake,
 	if (!pier_py_lock_take_any(&self->queue->lock, self->queue->name))
 		return NULL;
 	result = change(self->queue, wake);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -354,10 +349,10 @@ static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
 	pier_channel_attr_init(&attr);
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:set_waiting", names,
 					 &waiting, &spin) ||
-	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_channel_take(self))
+	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_queue_take(self->queue))
 		return NULL;
 	error = pier_channel_set_waiting(self->channel, attr.waiting, attr.spin_us);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return pier_py_result(error);
 }
 
@@ -367,12 +362,12 @@ static PyObject *get_endpoint(struct pier_py_channel *self, void *Py_UNUSED(unus
 	struct pier_endpoint endpoint;
 	int size;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	size = pier_channel_endpoint(self->channel, &endpoint);
 	if (size == 0)
 		size = pier_endpoint_pack(&endpoint, wire, sizeof(wire));
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	if (size < 0)
 		return pier_py_fail(size);
 	return PyBytes_FromStringAndSize((const char *)wire, size);
@@ -382,10 +377,10 @@ static PyObject *get_attributes(struct pier_py_channel *self, void *Py_UNUSED(un
 {
 	struct pier_channel_attr attr;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	pier_channel_query(self->channel, &attr, sizeof(attr));
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return pier_py_channel_attr_record(&attr);
 }
 
@@ -394,10 +389,10 @@ static PyObject *get_failure(struct pier_py_channel *self, void *Py_UNUSED(unuse
 	struct pier_channel_failure failure;
 	int error;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	error = pier_channel_error(self->channel, &failure, sizeof(failure));
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return error ? PyUnicode_FromString(failure.sentence) : Py_NewRef(Py_None);
 }
 
@@ -409,7 +404,7 @@ static PyObject *get_connected(struct pier_py_channel *self, void *Py_UNUSED(unu
 		return NULL;
 	connected = !self->queue->lock.closed && self->connected &&
 		    pier_channel_error(self->channel, NULL, 0) == 0;
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return PyBool_FromLong(connected);
 }
 
@@ -422,10 +417,10 @@ static PyObject *get_outstanding(struct pier_py_channel *self, void *Py_UNUSED(u
 {
 	uint32_t count;
 
-	if (!pier_py_channel_take(self))
+	if (!pier_py_queue_take(self->queue))
 		return NULL;
 	count = pier_channel_outstanding(self->channel);
-	pier_py_channel_release(self);
+	pier_py_queue_release(self->queue);
 	return PyLong_FromUnsignedLong(count);
 }
 

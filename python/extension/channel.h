@@ -27,18 +27,10 @@ PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
 /** Check an argument. Returns it, borrowed, or NULL with TypeError. */
 struct pier_py_channel *pier_py_channel_check(PyObject *object);
 
-/** Take the lock of an open channel. Returns false with an exception. */
-bool pier_py_channel_take(struct pier_py_channel *channel);
-
 /**
  * Check that regions, a list or NULL, are in the protection domain of the channel. The
  * device does not look at the keys of inline data. Returns false with Invalid.
  */
 bool pier_py_channel_accepts(struct pier_py_channel *channel, PyObject *regions);
-
-static inline void pier_py_channel_release(struct pier_py_channel *channel)
-{
-	pier_py_queue_release(channel->queue);
-}
 
 #endif

@@ -196,10 +196,10 @@ static PyObject *wait_for_work(struct work *self, PyObject *arguments, PyObject 
 		return NULL;
 	if (!self->posted)
 		return get_result(self);
-	if (!pier_py_channel_take(self->channel))
+	if (!pier_py_queue_take(self->channel->queue))
 		return NULL;
 	result = finish_work(self, timeout_ms, false);
-	pier_py_channel_release(self->channel);
+	pier_py_queue_release(self->channel->queue);
 	if (!result)
 		pier_py_queue_wake(self->channel->queue, NULL);
 	return result;
@@ -212,10 +212,10 @@ static PyObject *end_wait(struct work *self, PyObject *Py_UNUSED(unused))
 
 	if (!self->posted)
 		return get_result(self);
-	if (!pier_py_channel_take(self->channel))
+	if (!pier_py_queue_take(self->channel->queue))
 		return NULL;
 	result = finish_before(self, 0, self->channel->timeout_ms, false);
-	pier_py_channel_release(self->channel);
+	pier_py_queue_release(self->channel->queue);
 	if (!result)
 		pier_py_queue_wake(self->channel->queue, NULL);
 	return result;
@@ -228,13 +228,13 @@ static PyObject *is_done(struct work *self, PyObject *Py_UNUSED(unused))
 
 	if (!self->posted)
 		Py_RETURN_TRUE;
-	if (!pier_py_channel_take(self->channel))
+	if (!pier_py_queue_take(self->channel->queue))
 		return NULL;
 	if (self->posted)
 		state = pier_work_poll(self->channel->channel, self->work, &result);
 	if (self->posted && state > 0)
 		settle(self, &result);
-	pier_py_channel_release(self->channel);
+	pier_py_queue_release(self->channel->queue);
 	return state < 0 ? pier_py_fail(state) : PyBool_FromLong(state);
 }
 
@@ -407,10 +407,10 @@ static PyObject *take_and_post(struct pier_py_channel *channel, struct request *
 {
 	PyObject *result;
 
-	if (!pier_py_channel_take(channel))
+	if (!pier_py_queue_take(channel->queue))
 		return NULL;
 	result = post_locked(channel, request);
-	pier_py_channel_release(channel);
+	pier_py_queue_release(channel->queue);
 	if (!result)
 		pier_py_queue_wake(channel->queue, NULL);
 	return result;

@@ -82,14 +82,6 @@ static bool allocate_sends(struct soft_send_queue *sq, const struct ibv_qp_cap *
 	return true;
 }
 
-static bool allocate_recvs(struct soft_recv_queue *rq, const struct ibv_qp_cap *cap)
-{
-	pthread_mutex_init(&rq->lock, NULL);
-	rq->depth = cap->max_recv_wr;
-	rq->max_sge = cap->max_recv_sge;
-	return pier_soft_allocate_recvs(rq->depth, rq->max_sge, &rq->slots, &rq->sges);
-}
-
 static void free_qp(struct soft_qp *qp)
 {
 	free(qp->sq.slots);
@@ -127,7 +119,11 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
-	recvs = allocate_recvs(&qp->rq, &qp->init.cap);
+	pthread_mutex_init(&qp->rq.lock, NULL);
+	qp->rq.depth = qp->init.cap.max_recv_wr;
+	qp->rq.max_sge = qp->init.cap.max_recv_sge;
+	recvs = pier_soft_allocate_recvs(qp->rq.depth, qp->rq.max_sge, &qp->rq.slots,
+					 &qp->rq.sges);
 	if (attr->qp_type == IBV_QPT_UD)
 		qp->ud.destinations = calloc(qp->sq.depth + 1,
 					     sizeof(*qp->ud.destinations));
