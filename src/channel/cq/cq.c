@@ -148,10 +148,20 @@ int pier_check_cq(const struct pier_pd *pd, const struct pier_cq *cq,
 					  "using a completion queue");
 }
 
-static int take_ready(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
+int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
 {
-	int count = 0;
+	PIER_REFUSE_NULL(cq, ret_channels);
+	int count = 0, error = pier_check_process(&cq->object);
 
+	if (!error && max < 1)
+		error = pier_fail(EINVAL, "room for %d channels; at least 1 is needed",
+				  max);
+	if (!error)
+		error = pier_collect_cq(cq);
+	if (error < 0)
+		return error;
+	if (pier_unlikely(cq->keepalive_count))
+		pier_keepalive_check_members(cq);
 	for (; count < max && !pier_list_empty(&cq->ready); count++) {
 		struct pier_list *link = cq->ready.next;
 
@@ -160,21 +170,6 @@ static int take_ready(struct pier_cq *cq, struct pier_channel **ret_channels, in
 		pier_list_remove(link);
 	}
 	return count;
-}
-
-int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
-{
-	PIER_REFUSE_NULL(cq, ret_channels);
-	int error = pier_check_process(&cq->object);
-
-	if (!error && max < 1)
-		error = pier_fail(EINVAL, "room for %d channels; at least 1 is needed",
-				  max);
-	if (!error)
-		error = pier_collect_cq(cq);
-	if (error >= 0 && pier_unlikely(cq->keepalive_count))
-		pier_keepalive_check_members(cq);
-	return error < 0 ? error : take_ready(cq, ret_channels, max);
 }
 
 int pier_cq_fd(const struct pier_cq *cq)

@@ -160,13 +160,6 @@ static struct pier_channel *channel_at(const struct pier_list *link)
 	return pier_container_of(link, struct pier_channel, srq_link);
 }
 
-/* Look at this channel again after all others. */
-static void put_last(struct pier_recv_pool *pool, struct pier_channel *channel)
-{
-	pier_list_remove(&channel->srq_link);
-	pier_list_append(&pool->srq->channels, &channel->srq_link);
-}
-
 static int take_from_any(struct pier_recv_pool *pool,
 			 struct pier_pool_message *ret_message)
 {
@@ -176,8 +169,11 @@ static int take_from_any(struct pier_recv_pool *pool,
 	pier_list_for_each(link, &pool->srq->channels) {
 		channel = channel_at(link);
 		taken = take_shared(pool, channel, ret_message);
-		if (taken > 0)
-			put_last(pool, channel);
+		if (taken > 0) {
+			/* Look at it again after all others. */
+			pier_list_remove(link);
+			pier_list_append(&pool->srq->channels, link);
+		}
 		if (taken != 0)
 			return taken;
 		if (!channel->broken)
@@ -186,17 +182,11 @@ static int take_from_any(struct pier_recv_pool *pool,
 	return working || !channel ? 0 : report_broken(channel, ret_message);
 }
 
-static int take_message(struct pier_recv_pool *pool,
-			struct pier_pool_message *ret_message)
-{
-	return pool->srq ? take_from_any(pool, ret_message)
-			 : take_from_channel(pool, ret_message);
-}
-
 /* If there is no message, post the slots that wait for a batch. */
 static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
 {
-	int taken = take_message(pool, ret_message);
+	int taken = pool->srq ? take_from_any(pool, ret_message)
+			      : take_from_channel(pool, ret_message);
 	int error = taken == 0 ? pier_pool_post(pool) : 0;
 
 	return error ? error : taken;

@@ -294,16 +294,6 @@ static int get_memory(struct pier_recv_pool *pool)
 	return error ? error : make_slots(pool);
 }
 
-static int make_own_srq(struct pier_recv_pool *pool)
-{
-	struct pier_srq_attr attr;
-
-	pier_srq_attr_init(&attr);
-	attr.max_wr = pool->attr.count;
-	attr.max_sge = 1;
-	return pier_make_srq(pool->pd, &attr, pool, &pool->srq);
-}
-
 static struct pier_recv_pool *new_pool(struct pier_pd *pd, struct pier_channel *channel,
 				       const struct pier_recv_pool_attr *attr)
 {
@@ -380,9 +370,12 @@ static void detach_from_channel(struct pier_recv_pool *pool)
 static int build_pool(struct pier_recv_pool *pool, bool shared)
 {
 	int error = get_memory(pool);
+	struct pier_srq_attr attr;
 
+	pier_srq_attr_init(&attr);
+	attr.max_wr = pool->attr.count;
 	if (!error && shared)
-		error = make_own_srq(pool);
+		error = pier_make_srq(pool->pd, &attr, pool, &pool->srq);
 	return error ? error : pier_pool_post(pool);
 }
 

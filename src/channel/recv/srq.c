@@ -134,26 +134,17 @@ static struct pier_srq *new_srq(struct pier_pd *pd, const struct pier_srq_attr *
 	return srq;
 }
 
-/* A random start, so that the wr_ids of another queue match no receive of this one. */
-static int choose_serial(struct pier_srq *srq)
-{
-	uint64_t random;
-
-	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom() returned too few bytes");
-	srq->serial = random;
-	return 0;
-}
-
 static int create_verbs(struct pier_srq *srq)
 {
 	struct ibv_srq_init_attr init = {
 		.attr = { .max_wr = srq->max_wr, .max_sge = srq->max_sge },
 	};
-	int error = choose_serial(srq);
 
-	if (error)
-		return error;
+	/* A random start, so that the wr_ids of another queue match no receive of this
+	 * one. */
+	if (getrandom(&srq->serial, sizeof(srq->serial), 0) !=
+	    (ssize_t)sizeof(srq->serial))
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	errno = 0;
 	pier_clear_error();
 	srq->srq = srq->provider->create_srq(srq->pd->pd, &init);
@@ -210,26 +201,19 @@ int pier_srq_create(struct pier_pd *pd, const struct pier_srq_attr *attr,
 	return error ? error : pier_make_srq(pd, attr, NULL, ret_srq);
 }
 
-static int check_unused(struct pier_srq *srq)
+int pier_end_srq(struct pier_srq *srq)
 {
 	uint32_t channels;
+	int error;
 
 	pthread_mutex_lock(&srq->lock);
 	channels = srq->channel_count;
 	pthread_mutex_unlock(&srq->lock);
-	if (channels == 0)
-		return 0;
-	return pier_fail(
-		EBUSY, "destroying a shared receive queue on %s: %u channel%s it",
-		srq->pd->device->name, channels, channels == 1 ? " has" : "s have");
-}
-
-int pier_end_srq(struct pier_srq *srq)
-{
-	int error = check_unused(srq);
-
-	if (error)
-		return error;
+	if (channels > 0)
+		return pier_fail(
+			EBUSY, "destroying a shared receive queue on %s: %u channel%s it",
+			srq->pd->device->name, channels,
+			channels == 1 ? " has" : "s have");
 	pier_clear_error();
 	error = srq->provider->destroy_srq(srq->srq);
 	if (error)
