@@ -317,9 +317,9 @@ PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offs
  *
  * Returns 1 if the copy is done, or 0 if it is still running and timeout_ms is 0.
  *
- * Errors: -ETIMEDOUT the copy was not done in time, and continues; those of the backend:
- * the copy failed, and no part of it is running; -EINVAL timeout_ms is invalid, or copy
- * is NULL; -EINTR (<pier/waiting.h>); -ECHILD this process is a child of the one that
+ * Errors: -ETIMEDOUT the copy was not done in time, and continues; those of the
+ * backend: the copy failed, and no part of it is running; -EINVAL timeout_ms is
+ * invalid; -EINTR (<pier/waiting.h>); -ECHILD this process is a child of the one that
  * started the copy.
  */
 PIER_API int pier_copy_wait(struct pier_copy *copy, int timeout_ms);

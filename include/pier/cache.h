@@ -153,7 +153,8 @@ PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
  *
  * range   borrowed for the call. A buffer; a dma-buf, by an fd and an offset; or an
  *         address, for which the cache looks up the owner as pier_buffer_wrap() does,
- * also if the source is PIER_MR_HOST access  enum pier_access, ored
+ *         also if the source is PIER_MR_HOST
+ * access  enum pier_access, ored
  *
  * The region belongs to the cache. Return it with pier_mr_cache_put() once for each
  * time that you got it, and never with pier_mr_dereg(). Its iovas are the addresses of
@@ -162,9 +163,8 @@ PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
  * While the region of a buffer is in use, pier_buffer_free() fails with -EBUSY. A region
  * that is only kept does not prevent it.
  *
- * Errors: those of pier_buffer_wrap() and
- * pier_mr_reg_attr(). If a registration fails with -ENOMEM, the cache deregisters its
- * idle regions and tries once more.
+ * Errors: those of pier_buffer_wrap() and pier_mr_reg_attr(). If a registration fails
+ * with -ENOMEM, the cache deregisters its idle regions and tries once more.
  */
 PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache,
 			       const struct pier_mr_range *range, int access,
@@ -189,8 +189,8 @@ PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
  *
  * range  as for pier_mr_cache_get(); of any length
  *
- * Errors: -EINVAL the range exceeds the address space; -ERANGE it is not
- * inside the buffer; -EBADF the fd is not open; those of pier_mr_dereg().
+ * Errors: -EINVAL the range exceeds the address space; -ERANGE it is not inside the
+ * buffer; -EBADF the fd is not open; those of pier_mr_dereg().
  */
 PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
 				      const struct pier_mr_range *range);

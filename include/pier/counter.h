@@ -71,10 +71,9 @@ PIER_API int pier_counter_destroy(struct pier_counter *counter);
  * A counter may count for several regions. A region can have one such counter.
  *
  * Errors: -EOPNOTSUPP the device cannot count (no device of libibverbs can; soft0 can),
- * or the region is a memory window; -EACCES peers may not write
- * to the region; -EINVAL the region belongs to another protection domain, or the
- * counter has channels bound; -EBUSY the region has a counter; -ENOMEM. After an error
- * nothing is bound.
+ * or the region is a memory window; -EACCES peers may not write to the region; -EINVAL
+ * the region belongs to another protection domain, or the counter has channels bound;
+ * -EBUSY the region has a counter; -ENOMEM. After an error nothing is bound.
  */
 PIER_API int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr);
 

@@ -22,7 +22,7 @@ PIER_BEGIN_DECLS
  *
  *	for (;;) {
  *		if (pier_cq_arm(cq) == 0)          the fd is pier_cq_fd(cq)
- *			epoll_wait(epoll, events, count, pier_cq_next_ms(cq));
+ *			epoll_wait(epoll, events, 1, pier_cq_next_ms(cq));
  *		count = pier_cq_poll(cq, ready, 16);
  *		for (int i = 0; i < count; i++)
  *			serve(pier_channel_context(ready[i]));

@@ -154,9 +154,8 @@ PIER_API int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_
  * that was rejected), or this build has no fault plans; -EINVAL the fault plan is
  * malformed (pier_error_message() names the rule and the mistake), or PIER_CANARY,
  * PIER_DMABUF, PIER_PEERMEM or PIER_RELAXED_ORDERING (pier(1)), which are read here, is
- * not "on", "off" or "auto"; -EACCES or -EPERM
- * the caller may not open the device; -ENOMEM; the errno of ibv_open_device(3), or of
- * a fault plan.
+ * not "on", "off" or "auto"; -EACCES or -EPERM the caller may not open the device;
+ * -ENOMEM; the errno of ibv_open_device(3), or of a fault plan.
  */
 PIER_API int pier_device_open(const char *name, struct pier_device **ret_device);
 

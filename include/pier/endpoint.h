@@ -118,8 +118,7 @@ PIER_API int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *r
 /**
  * Read the text form of an endpoint. Blanks around it are skipped.
  *
- * Errors: -EBADMSG text is not a text form; others as for
- * pier_endpoint_unpack().
+ * Errors: -EBADMSG text is not a text form; others as for pier_endpoint_unpack().
  */
 PIER_API int pier_endpoint_from_text(const char *text,
 				     struct pier_endpoint *ret_endpoint);

@@ -35,10 +35,10 @@ PIER_BEGIN_DECLS
  * not exist, and their channels keep working.
  *
  * A group has two channels for each other rank. One carries requests: those of
- * pier_group_exchange(), and those that the user posts on
- * pier_group_channel(). The other carries the messages of barriers, so the user's
- * receives and those of barriers never mix; it has room for 8 requests and uses no
- * memory. For itself a rank has one channel, which is connected to itself.
+ * pier_group_exchange(), and those that the user posts on pier_group_channel(). The
+ * other carries the messages of barriers, so the user's receives and those of barriers
+ * never mix; it has room for 8 requests and uses no memory. For itself a rank has one
+ * channel, which is connected to itself.
  *
  * All channels of a group share a completion queue, and so one fd (<pier/cq.h>):
  * pier_channel_attr.cq as pier_channel_query() returns it, which the group owns. If the

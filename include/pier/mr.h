@@ -478,12 +478,12 @@ struct pier_mr_info {
 	const char *reason;
 	/**
 	 * The canary's answer for the path of the first part (PIER_CANARY in pier(1)):
-	 * "passed"; "not run: " and the reason; "off: PIER_CANARY"; or "" if
-	 * the path needs none, such as host memory. Where NVLink-C2C joins the GPU to
-	 * the CPU, a dma-buf whose mapping was not tested is registered only with
-	 * PIER_CANARY=off. A path that the canary refuses is not taken, so its sentence
-	 * is in `reason` or is that of the failed registration; it is returned here if
-	 * the region is older than the answer. Valid until the device is closed.
+	 * "passed"; "not run: " and the reason; "off: PIER_CANARY"; or "" if the path
+	 * needs none, such as host memory. Where NVLink-C2C joins the GPU to the CPU, a
+	 * dma-buf whose mapping was not tested is registered only with PIER_CANARY=off.
+	 * A path that the canary refuses is not taken, so its sentence is in `reason`
+	 * or is that of the failed registration; it is returned here if the region is
+	 * older than the answer. Valid until the device is closed.
 	 */
 	const char *canary;
 };

@@ -65,10 +65,9 @@ PIER_BEGIN_DECLS
  *
  * Errors: -EINVAL devices has no name; -ENODEV there is no device that can be used
  * (pier_error_message() gives the reasons), or none with the port of PIER_CHANNEL;
- * -ENETDOWN a named device has no active port; -EINVAL PIER_CHANNEL is wrong, or a named
- * device has no port of its number;
- * -ENOSPC size is too small; -E2BIG more than PIER_RAILS_MAX ports; others as for
- * pier_device_open_near().
+ * -ENETDOWN a named device has no active port; -EINVAL PIER_CHANNEL is wrong, or a
+ * named device has no port of its number; -ENOSPC size is too small; -E2BIG more than
+ * PIER_RAILS_MAX ports; others as for pier_device_open_near().
  */
 PIER_API int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 				 void *ret_bytes, size_t size);

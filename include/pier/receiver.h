@@ -148,9 +148,9 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  *               and channels
  * ret_receiver  the receiver; give it to pier_receiver_destroy()
  *
- * Errors: -EINVAL size, flags, stall_ms, length, stream_size or rail_count
- * is not possible, a channel appears twice, has a shared receive queue, a receive pool or
- * no receive queue of its own, or a region is in another protection domain; -EBUSY a
+ * Errors: -EINVAL size, flags, stall_ms, length, stream_size or rail_count is not
+ * possible, a channel appears twice, has a shared receive queue, a receive pool or no
+ * receive queue of its own, or a region is in another protection domain; -EBUSY a
  * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
  * channel is broken; -ENOTCONN a channel failed to connect; -ENOMEM.
  */
@@ -174,8 +174,8 @@ PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
  * -ECANCELED it was cancelled; -EHOSTUNREACH nothing new arrived for stall_ms; -EBADMSG
  * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
  * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
- * arrived and cannot be made visible: call it again. Otherwise no rail is
- * left, and the error is that of the last one: an error of struct pier_result, those of
+ * arrived and cannot be made visible: call it again. Otherwise no rail is left, and the
+ * error is that of the last one: an error of struct pier_result, those of
  * pier_channel_post_recv(), -EIO of ibv_poll_cq(3).
  */
 PIER_API int pier_receiver_progress(struct pier_receiver *receiver);

@@ -32,8 +32,8 @@ PIER_BEGIN_DECLS
  *
  * A pool receives for one channel (pier_recv_pool_attr.channel), or for any number of
  * channels through a shared receive queue of its own (pier_recv_pool_srq()). The latter
- * needs memory for messages that arrive, not for every peer, and follows the
- * rules of <pier/srq.h>.
+ * needs memory for messages that arrive, not for every peer, and follows the rules of
+ * <pier/srq.h>.
  *
  * Messages are sends and writes with immediate data. The latter use up a slot but put
  * no bytes into it. Messages of one channel are returned in the order in which the peer
@@ -42,9 +42,9 @@ PIER_BEGIN_DECLS
  *
  * When a channel breaks, the messages that had arrived are returned first. Then the
  * calls that return messages fail with -EPIPE; pier_error_message() has the cause, and
- * the message names the channel. A pool of one channel fails this way
- * from then on. A shared pool fails once for each broken channel and continues with the
- * others; when no working channel is left, it fails from then on.
+ * the message names the channel. A pool of one channel fails this way from then on. A
+ * shared pool fails once for each broken channel and continues with the others; when no
+ * working channel is left, it fails from then on.
  *
  * On the channel of a pool for one channel, pier_channel_post_recv() may be used as well.
  * Receives get messages in the order in which they were posted, whether the pool or the
@@ -186,9 +186,9 @@ PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
  *
  * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid; -EPIPE
  * ret_message->channel is broken, as described in <pier/recv_pool.h>, or was destroyed
- * (NULL); -EIO ibv_poll_cq(3) failed;
- * -ENOMEM; others of ibv_req_notify_cq(3) and poll(2), and of ibv_post_recv(3) and
- * ibv_post_srq_recv(3) if slots could not be posted: the next call tries again.
+ * (NULL); -EIO ibv_poll_cq(3) failed; -ENOMEM; others of ibv_req_notify_cq(3) and
+ * poll(2), and of ibv_post_recv(3) and ibv_post_srq_recv(3) if slots could not be
+ * posted: the next call tries again.
  */
 PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 				 struct pier_pool_message *ret_message);

@@ -113,8 +113,7 @@ PIER_API int pier_remote_vec_to_text(const struct pier_remote *parts, uint32_t c
  *
  * ret_parts  an array of `capacity` parts
  *
- * Errors: -EBADMSG text is not a text form; others as for
- * pier_remote_vec_unpack().
+ * Errors: -EBADMSG text is not a text form; others as for pier_remote_vec_unpack().
  */
 PIER_API int pier_remote_vec_from_text(const char *text, struct pier_remote *ret_parts,
 				       uint32_t capacity, uint32_t *ret_count);

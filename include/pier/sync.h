@@ -86,8 +86,7 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * length  in bytes
  *
  * If the memory was given as the fd of a dma-buf, or a device pointer was given as host
- * memory, pier does not know the device and flushes nothing: use
- * pier_mr_read_back().
+ * memory, pier does not know the device and flushes nothing: use pier_mr_read_back().
  *
  * Errors: as for pier_mr_sync_for_nic(). If the NIC must read back: -EOPNOTSUPP or
  * -EINVAL it has no reliable queue pairs; -ENETDOWN none of its ports is active;

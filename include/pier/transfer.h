@@ -137,8 +137,8 @@ struct pier_transfer_attr {
 	uint32_t chunk;
 	/**
 	 * The most chunks in flight on each rail, limited to what its send queue holds.
-	 * 0: half of the send queue, at most 16; the other half is for other
-	 * requests on the channel. If other requests fill the queue, chunks wait.
+	 * 0: half of the send queue, at most 16; the other half is for other requests
+	 * on the channel. If other requests fill the queue, chunks wait.
 	 */
 	uint32_t window;
 	/**
@@ -211,8 +211,8 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeou
  *               and channels
  * ret_transfer  the transfer; give it to pier_transfer_destroy()
  *
- * Errors: -EINVAL size, direction, flags, stall_ms, progress_ms, stream_size
- * or rail_count is not possible, a region is in another protection domain than its
+ * Errors: -EINVAL size, direction, flags, stall_ms, progress_ms, stream_size or
+ * rail_count is not possible, a region is in another protection domain than its
  * channel, a channel accepts no elements, or chunks cannot be announced
  * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
  * request has elements, and a `state` of a transfer that did not announce; -ERANGE the

@@ -19,11 +19,10 @@ PIER_BEGIN_DECLS
 /**
  * Set how all waits on the channel spend their time from now on.
  *
- * This covers pier_work_wait(), the blocking calls, the ends
- * of scopes, and waits for counters, receive pools, groups, transfers and receivers. A
- * wait on several channels polls for the longest time that one of them asks for. A
- * thread that sleeps in its own loop, in epoll(7) with pier_channel_fd(), is not
- * affected.
+ * This covers pier_work_wait(), the blocking calls, the ends of scopes, and waits for
+ * counters, receive pools, groups, transfers and receivers. A wait on several channels
+ * polls for the longest time that one of them asks for. A thread that sleeps in its own
+ * loop, in epoll(7) with pier_channel_fd(), is not affected.
  *
  * spin_us  for PIER_WAIT_ADAPTIVE: microseconds of polling, up to 1,000,000; 0: sleep
  *          at once
