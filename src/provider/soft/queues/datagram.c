@@ -251,8 +251,8 @@ static int send_datagram(struct soft_qp *qp, struct soft_send *send,
 	if (!build_datagram(qp, send, headers, &vector))
 		return -EFAULT;
 	pier_soft_datagram_name(&context->node.meeting, gid, &name);
-	if (pier_soft_vector_send_to(&vector, context->node.listeners.datagram_fd,
-				     &name) < 0)
+	if (pier_soft_vector_send(&vector, context->node.listeners.datagram_fd, &name) <
+	    0)
 		return -errno;
 	return 0;
 }

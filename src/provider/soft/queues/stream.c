@@ -470,7 +470,7 @@ static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 		return pier_soft_ring_send(&qp->link, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
-	return pier_soft_vector_send(vector, qp->link.tx_fd);
+	return pier_soft_vector_send(vector, qp->link.tx_fd, NULL);
 }
 
 /* The engine polls a ring for room; a socket reports it by an event. */

@@ -183,8 +183,8 @@ void pier_soft_vector_sync(const struct soft_vector *vector, uint64_t edge)
 		pier_soft_sync(vector->synced[i], direction | edge);
 }
 
-ssize_t pier_soft_vector_send_to(struct soft_vector *vector, int fd,
-				 struct sockaddr_un *name)
+ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd,
+			      struct sockaddr_un *name)
 {
 	struct msghdr message = {
 		.msg_name = name,
@@ -198,11 +198,6 @@ ssize_t pier_soft_vector_send_to(struct soft_vector *vector, int fd,
 	sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return sent;
-}
-
-ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd)
-{
-	return pier_soft_vector_send_to(vector, fd, NULL);
 }
 
 ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd)

@@ -59,11 +59,9 @@ bool pier_soft_vector_add_sges(struct soft_vector *vector, const struct soft_rea
 bool pier_soft_check_sges(const struct soft_reach *reach, const struct ibv_sge *sges,
 			  int count, uint64_t limit, int access);
 
-/* As sendmsg(2) and recvmsg(2) without waiting. */
-ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd);
-
-ssize_t pier_soft_vector_send_to(struct soft_vector *vector, int fd,
-				 struct sockaddr_un *name);
+/* As sendmsg(2) and recvmsg(2) without waiting. name: NULL: the peer of the socket. */
+ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd,
+			      struct sockaddr_un *name);
 ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd);
 
 /* DMA_BUF_SYNC_START before a copy by other means, DMA_BUF_SYNC_END after it. */
