@@ -73,15 +73,6 @@ static const char *reason_for_no_window(const struct pier_channel *channel,
 	return NULL;
 }
 
-static int reg_instead(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		       const char *reason, struct pier_mr **ret_mr)
-{
-	pier_debug("a region of its own for a peer, not a memory window: %s", reason);
-	if (access & WRITING)
-		access |= PIER_ACCESS_LOCAL_WRITE;
-	return pier_mr_reg_sub(mr, offset, length, access, ret_mr);
-}
-
 static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 		       int timeout_ms)
 {
@@ -156,7 +147,12 @@ int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 	if (error)
 		return error;
 	reason = reason_for_no_window(channel, mr);
-	if (reason)
-		return reg_instead(mr, offset, length, access, reason, ret_mr);
+	if (reason) {
+		pier_debug("a region of its own for a peer, not a memory window: %s",
+			   reason);
+		if (access & WRITING)
+			access |= PIER_ACCESS_LOCAL_WRITE;
+		return pier_mr_reg_sub(mr, offset, length, access, ret_mr);
+	}
 	return make_and_bind(channel, mr, offset, length, access, timeout_ms, ret_mr);
 }

@@ -333,13 +333,6 @@ static bool is_stale(const struct pier_known_peer *last, const struct pier_endpo
 	       last->generation - peer->generation <= UINT16_MAX;
 }
 
-static void remember_peer(struct pier_known_peer *last, const struct pier_endpoint *peer)
-{
-	last->qpn = peer->qpn;
-	last->generation = peer->generation;
-	memcpy(last->gid, peer->gid, sizeof(last->gid));
-}
-
 int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
 		       int64_t deadline)
 {
@@ -359,8 +352,11 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
 	error = connect_to(channel, &chosen, deadline);
-	if (!error)
-		remember_peer(&channel->last_peer, peer);
+	if (!error) {
+		channel->last_peer.qpn = peer->qpn;
+		channel->last_peer.generation = peer->generation;
+		memcpy(channel->last_peer.gid, peer->gid, sizeof(peer->gid));
+	}
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;

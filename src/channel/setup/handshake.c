@@ -86,20 +86,13 @@ static ssize_t read_some(int fd, void *bytes, size_t size)
 	return count;
 }
 
-static void consume_sigpipe(const sigset_t *sigpipe)
-{
-	const struct timespec now = { 0 };
-
-	while (sigtimedwait(sigpipe, NULL, &now) < 0 && errno == EINTR)
-		continue;
-}
-
 /*
  * write(2) without SIGPIPE: the signal goes to this thread only, so block and consume
  * it here.
  */
 static ssize_t write_quietly(int fd, const void *bytes, size_t size)
 {
+	const struct timespec now = { 0 };
 	sigset_t sigpipe, before, pending;
 	ssize_t count;
 	int error;
@@ -111,7 +104,8 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t size)
 	count = write(fd, bytes, size);
 	error = errno;
 	if (count < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
-		consume_sigpipe(&sigpipe);
+		while (sigtimedwait(&sigpipe, NULL, &now) < 0 && errno == EINTR)
+			continue;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = error;
 	return count;
@@ -229,23 +223,6 @@ static int exchange_messages(struct pier_stream *stream, struct pier_message *ou
 	return error ? error : read_error;
 }
 
-/* Whether bytes, or the end of the stream, can be read without waiting. */
-static bool stream_is_readable(const struct pier_stream *stream)
-{
-	struct pollfd fd = { .fd = stream->read_fd, .events = POLLIN };
-
-	return poll(&fd, 1, 0) > 0;
-}
-
-/* Send a last message if that is possible without waiting. */
-static void try_send_message(struct pier_stream *stream, struct pier_message *out)
-{
-	struct pollfd fd = { .fd = stream->write_fd, .events = POLLOUT };
-
-	if (!stream->write_broken && poll(&fd, 1, 0) > 0)
-		write_step(stream, out);
-}
-
 /*
  * Both ends do the same at once: send the endpoint and receive that of the peer,
  * connect, send the verdict and receive that of the peer. The verdict names the
@@ -361,10 +338,12 @@ static int read_endpoint(const struct pier_channel *channel,
 /* The peer's message was not valid: tell the peer, without waiting. */
 static int refuse_peer(struct pier_stream *stream, int error)
 {
+	struct pollfd fd = { .fd = stream->write_fd, .events = POLLOUT };
 	struct pier_message verdict;
 
 	write_verdict(&verdict, error, 0);
-	try_send_message(stream, &verdict);
+	if (!stream->write_broken && poll(&fd, 1, 0) > 0)
+		write_step(stream, &verdict);
 	return error;
 }
 
@@ -384,6 +363,7 @@ static int receive_endpoint(struct pier_channel *channel, struct pier_stream *st
 			    struct pier_message *out, struct pier_endpoint *ret_peer,
 			    struct pier_message *ret_verdict)
 {
+	struct pollfd fd = { .fd = stream->read_fd, .events = POLLIN };
 	struct pier_message in;
 	int error;
 
@@ -395,7 +375,7 @@ static int receive_endpoint(struct pier_channel *channel, struct pier_stream *st
 		if (!error)
 			error = read_endpoint(channel, &in, ret_peer);
 		ret_verdict->have = 0;
-		if (error || !stream_is_readable(stream))
+		if (error || poll(&fd, 1, 0) <= 0)
 			return error;
 		error = exchange_messages(stream, out, ret_verdict);
 	} while (!error && is_left_over(channel, ret_verdict));
