@@ -501,8 +501,8 @@ PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
  * call pier_channel_cancel() to get the memory back.
  *
  * Errors: -ETIMEDOUT the request did not complete in time; -ESTALE as for
- * pier_work_poll(); -EINVAL timeout_ms is invalid; -EIO and others of ibv_poll_cq(3),
- * ibv_req_notify_cq(3) and poll(2).
+ * pier_work_poll(); -EINVAL timeout_ms is invalid; -EINTR (<pier/waiting.h>); -EIO and
+ * others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
 			    int timeout_ms, struct pier_result *ret_result);

@@ -141,8 +141,8 @@ PIER_API int pier_counter_add(struct pier_counter *counter, uint64_t value);
  * Errors: -ETIMEDOUT the value was not reached in time; nothing is changed or broken,
  * and the wait can be repeated; -EINVAL timeout_ms is invalid; -EPIPE a bound channel is
  * broken, and the error message gives its first cause (unbind or destroy that channel to
- * wait for the others); -EIO and others of ibv_poll_cq(3), ibv_req_notify_cq(3) and
- * poll(2).
+ * wait for the others); -EINTR (<pier/waiting.h>); -EIO and others of ibv_poll_cq(3),
+ * ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_counter_wait(struct pier_counter *counter, uint64_t threshold,
 			       int timeout_ms);

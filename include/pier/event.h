@@ -143,9 +143,9 @@ struct pier_event {
  * Returns 1 and the event, which holds the result of the registration. Returns 0 and
  * writes nothing if there is no event and timeout_ms is 0.
  *
- * Errors: -ETIMEDOUT there was no event in time; -EINVAL timeout_ms is invalid; -ECHILD
- * the queue belongs to the parent process, as for all functions of event queues and
- * registrations in a child of fork(2); others of poll(2).
+ * Errors: -ETIMEDOUT there was no event in time; -EINVAL timeout_ms is invalid; -EINTR
+ * (<pier/waiting.h>); -ECHILD the queue belongs to the parent process, as for all
+ * functions of event queues and registrations in a child of fork(2); others of poll(2).
  */
 PIER_API int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 				   struct pier_event *ret_event, size_t size);

@@ -49,7 +49,8 @@ PIER_BEGIN_DECLS
  * the channels' attributes. A call has one deadline for all ranks, not one for each.
  * After a pier_group_wait() that times out, the caller can wait again. The other calls
  * end what they have begun: pier_group_exchange() stops the channels of late requests,
- * and a barrier or connecting fails in all members.
+ * and a barrier or connecting fails in all members: with -ETIMEDOUT also in those whose
+ * own time is not over.
  *
  * Lifetime: a group keeps its protection domain. It owns its channels, and destroys
  * them.

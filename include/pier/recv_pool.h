@@ -186,9 +186,9 @@ PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
  *
  * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid; -EPIPE
  * ret_message->channel is broken, as described in <pier/recv_pool.h>, or was destroyed
- * (NULL); -EIO ibv_poll_cq(3) failed; -ENOMEM; others of ibv_req_notify_cq(3) and
- * poll(2), and of ibv_post_recv(3) and ibv_post_srq_recv(3) if slots could not be
- * posted: the next call tries again.
+ * (NULL); -EINTR (<pier/waiting.h>); -EIO ibv_poll_cq(3) failed; -ENOMEM; others of
+ * ibv_req_notify_cq(3) and poll(2), and of ibv_post_recv(3) and ibv_post_srq_recv(3) if
+ * slots could not be posted: the next call tries again.
  */
 PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 				 struct pier_pool_message *ret_message);

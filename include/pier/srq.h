@@ -132,8 +132,8 @@ PIER_API int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter 
  *
  * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid, or the
  * channel has receives of its own; -EPIPE the channel is broken and all messages were
- * taken; -EBUSY the messages belong to a receive pool; -EIO ibv_poll_cq(3) failed;
- * others of ibv_req_notify_cq(3) and poll(2).
+ * taken; -EBUSY the messages belong to a receive pool; -EINTR (<pier/waiting.h>); -EIO
+ * ibv_poll_cq(3) failed; others of ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 			       struct pier_result *ret_result);

@@ -26,16 +26,17 @@ PIER_BEGIN_DECLS
  *		limit = pier_transfer_limit(transfer);
  *		... fill [filled, limit) ...
  *		pier_transfer_extend(transfer, limit);
- *		pier_transfer_wait(transfer, timeout_ms);
+ *		if (pier_transfer_wait(transfer, PIER_TIMEOUT_DEFAULT) < 0)
+ *			break;
  *	}
  *	pier_transfer_finish(transfer);
- *	while ((result = pier_transfer_wait(transfer, timeout_ms)) == 0)
+ *	while ((result = pier_transfer_wait(transfer, PIER_TIMEOUT_DEFAULT)) == 0)
  *		pier_transfer_limit(transfer);
  *
  * and at the receiving end:
  *
  *	do {
- *		result = pier_receiver_wait(receiver, timeout_ms);
+ *		result = pier_receiver_wait(receiver, PIER_TIMEOUT_DEFAULT);
  *		pier_receiver_arrived(receiver, &end);
  *		... use [used, end) ...
  *		pier_receiver_release(receiver, end);
