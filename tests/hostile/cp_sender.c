@@ -37,7 +37,7 @@ static struct control control = {
 };
 static struct request request;
 static struct setup_message peer;
-static struct link nic;
+static struct stream nic;
 static struct mac_state digest;
 static const char *mode;
 static uint64_t size, position; /* of the file, and in the stream */
@@ -93,10 +93,10 @@ static void connect_link(bool sparse)
 	require(send_message(&control, FRAME_SOURCE, &source) == 0, "source");
 	if (request.settings.partial)
 		claim_segments();
-	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
-			  &control) == 0,
+	require(open_stream(&nic, CP_SENDER, &request.settings, &request.side, true, size,
+			    &control) == 0,
 		"link");
-	require(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
+	require(stream_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
 	if (is_mode("words")) {
 		strcpy(setup.report.device, "dev\033]0;x\a\xc2\x9b"
 					    "2J");
@@ -110,7 +110,7 @@ static void connect_link(bool sparse)
 	require(expect_message(&control, FRAME_SETUP, &peer) == 0, "receive set-up");
 	require(pier_channel_connect(nic.rails[0].channel, &peer.endpoints[0]) == 0,
 		"connect");
-	require(link_begin_sending(&nic, 60000, peer.remotes) == 0, "stream");
+	require(stream_begin_sending(&nic, 60000, peer.remotes) == 0, "stream");
 	require(control_send(&control, FRAME_READY, NULL) == 0 &&
 			control_expect(&control, FRAME_READY, &frame) == 0,
 		"ready");
@@ -143,7 +143,7 @@ static void drive_stream(void)
 	struct pier_transfer_status status;
 
 	do {
-		require(link_progress(&nic) >= 0, "progress");
+		require(stream_progress(&nic) >= 0, "progress");
 		pier_transfer_query(nic.transfer, &status, sizeof(status));
 	} while (status.done < status.length);
 }
@@ -201,7 +201,7 @@ static void rewrite_slot(void)
 			return;
 		while (pier_work_poll(nic.rails[0].channel, work, &result) == 0)
 			;
-		if (link_progress(&nic) < 0)
+		if (stream_progress(&nic) < 0)
 			return;
 	}
 }
@@ -255,6 +255,6 @@ int main(int argc, char **argv)
 	for (i = 0; i < count; i++)
 		send_chunk(&slots[i], i);
 	send_end();
-	close_link(&nic);
+	close_stream(&nic);
 	return 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cp/transfer.h"
+#include "cp/party.h"
 
 /* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"
@@ -51,17 +51,17 @@ static struct control control = { .protocol = &cp_protocol,
 /* The frame has no payload. Returns the state that follows, FAILS or READS. */
 static int effect_of(uint32_t type, enum cp_role role, enum connection_state state)
 {
-	struct transfer transfer = { .state = state,
-				     .role = role,
-				     .settings = &settings,
-				     .control = &control,
-				     .failure = &failure };
+	struct party party = { .state = state,
+			       .role = role,
+			       .settings = &settings,
+			       .control = &control,
+			       .failure = &failure };
 	struct frame frame = { .type = type };
 
 	failure = (struct failure){ 0 };
-	begin_transfer(&transfer);
-	if (take_frame(&transfer.connection, &frame) == 0)
-		return (int)transfer.state;
+	begin_party(&party);
+	if (take_frame(&party.connection, &frame) == 0)
+		return (int)party.state;
 	return strstr(failure.text, "unexpected control message") ? FAILS : READS;
 }
 
@@ -134,10 +134,10 @@ static void sentences_of_a_dry_run_are_limited(void **state)
 	struct cp_settings dry_run = {
 		.tree = true, .dry_run = true, .chunk = CP_MEMORY_MAX - 65536, .depth = 1
 	};
-	struct transfer transfer = { .role = CP_RECEIVER,
-				     .settings = &dry_run,
-				     .control = &control,
-				     .failure = &failure };
+	struct party party = { .role = CP_RECEIVER,
+			       .settings = &dry_run,
+			       .control = &control,
+			       .failure = &failure };
 	struct wire_writer writer = { .length = 0 };
 	struct frame frame = { .type = FRAME_FILE };
 	char sentence[1001];
@@ -151,8 +151,8 @@ static void sentences_of_a_dry_run_are_limited(void **state)
 	put_string(&writer, sentence);
 	memcpy(frame.payload, writer.data, writer.length);
 	frame.length = (uint32_t)writer.length;
-	begin_transfer(&transfer);
-	while (count < 1000 && take_frame(&transfer.connection, &frame) == 0)
+	begin_party(&party);
+	while (count < 1000 && take_frame(&party.connection, &frame) == 0)
 		count++;
 	assert_in_range(count, 50, 65);
 	assert_non_null(strstr(failure.text, "invalid number of files"));

@@ -183,64 +183,65 @@ enum {
 	HEADER_SIZE = 24 + CP_TAG_SIZE,
 };
 
-struct slot *open_slots(const struct link *link, void *owner, job_function *run,
+struct slot *open_slots(const struct stream *stream, void *owner, job_function *run,
 			struct failure *failure)
 {
-	struct slot *slots = calloc(link->depth, sizeof(*slots));
+	struct slot *slots = calloc(stream->depth, sizeof(*slots));
 
 	if (!slots) {
 		fail(failure, EXIT_FILE, "out of memory");
 		return NULL;
 	}
-	for (uint32_t i = 0; i < link->depth; i++) {
+	for (uint32_t i = 0; i < stream->depth; i++) {
 		slots[i].job.run = run;
 		slots[i].owner = owner;
 	}
 	return slots;
 }
 
-uint64_t record_length(const struct link *link, const struct chunk *chunk)
+uint64_t record_length(const struct stream *stream, const struct chunk *chunk)
 {
 	uint64_t blocks = (chunk->length + PIER_STREAM_BLOCK - 1) / PIER_STREAM_BLOCK;
 
-	if (chunk->hole || link->ipc)
+	if (chunk->hole || stream->ipc)
 		blocks = 0;
 	return (1 + blocks) * PIER_STREAM_BLOCK;
 }
 
-uint64_t record_end(const struct link *link, const struct slot *slot)
+uint64_t record_end(const struct stream *stream, const struct slot *slot)
 {
-	return slot->position + record_length(link, &slot->chunk);
+	return slot->position + record_length(stream, &slot->chunk);
 }
 
 /* Where a byte of the chunk is in the buffer, and how many follow it there. */
-static size_t find_place(const struct link *link, const struct slot *slot, uint64_t done,
-			 size_t *ret_length)
+static size_t find_place(const struct stream *stream, const struct slot *slot,
+			 uint64_t done, size_t *ret_length)
 {
 	uint64_t left = slot->chunk.length - done, place;
 
-	if (link->ipc) {
+	if (stream->ipc) {
 		*ret_length = (size_t)left;
-		return (size_t)(slot->chunk.number % link->depth * link->chunk + done);
+		return (size_t)(slot->chunk.number % stream->depth * stream->chunk +
+				done);
 	}
-	place = (slot->position + PIER_STREAM_BLOCK + done) % link->stream_size;
-	if (left > link->stream_size - place)
-		left = link->stream_size - place;
+	place = (slot->position + PIER_STREAM_BLOCK + done) % stream->stream_size;
+	if (left > stream->stream_size - place)
+		left = stream->stream_size - place;
 	*ret_length = (size_t)left;
 	return (size_t)place;
 }
 
 /* Memory behind a dma-buf may also need DMA_BUF_IOCTL_SYNC: <pier/buffer.h>. */
-uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_t done,
-		       void *piece, size_t *ret_length)
+uint8_t *choose_memory(const struct stream *stream, const struct slot *slot,
+		       uint64_t done, void *piece, size_t *ret_length)
 {
-	const char *memory = link->report.memory;
+	const char *memory = stream->report.memory;
 	uint64_t left = slot->chunk.length - done;
 	void *pointer;
 
 	if ((strcmp(memory, "host") == 0 || strcmp(memory, "memfd") == 0) &&
-	    pier_buffer_map(link->buffer, &pointer) == 0) {
-		size_t place = find_place(link, slot, done, ret_length);
+	    pier_buffer_map(stream->buffer, &pointer) == 0) {
+		size_t place = find_place(stream, slot, done, ret_length);
 
 		if (*ret_length > DIRECT_SIZE)
 			*ret_length = DIRECT_SIZE;
@@ -251,71 +252,71 @@ uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_
 }
 
 /* From private memory to the slot, or from the slot to private memory: one is NULL. */
-static int copy_piece(struct link *link, struct slot *slot, uint64_t done,
+static int copy_piece(struct stream *stream, struct slot *slot, uint64_t done,
 		      const uint8_t *from, uint8_t *to, size_t length)
 {
 	for (size_t at = 0, count; at < length; at += count) {
-		size_t place = find_place(link, slot, done + at, &count);
+		size_t place = find_place(stream, slot, done + at, &count);
 
 		if (count > length - at)
 			count = length - at;
-		if ((from ? pier_buffer_copy_to(link->buffer, place, from + at, count)
-			  : pier_buffer_copy_from(link->buffer, place, to + at, count)) <
-		    0)
+		if ((from ? pier_buffer_copy_to(stream->buffer, place, from + at, count)
+			  : pier_buffer_copy_from(stream->buffer, place, to + at,
+						  count)) < 0)
 			return fail_pier(&slot->failure, EXIT_DEVICE);
 	}
 	return 0;
 }
 
-int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,
+int put_piece(struct stream *stream, struct slot *slot, uint64_t done, const void *piece,
 	      size_t length)
 {
-	return copy_piece(link, slot, done, piece, NULL, length);
+	return copy_piece(stream, slot, done, piece, NULL, length);
 }
 
-int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
+int get_piece(struct stream *stream, struct slot *slot, uint64_t done, void *ret_piece,
 	      size_t length)
 {
-	return copy_piece(link, slot, done, NULL, ret_piece, length);
+	return copy_piece(stream, slot, done, NULL, ret_piece, length);
 }
 
-int finish_pieces(struct link *link, struct slot *slot)
+int finish_pieces(struct stream *stream, struct slot *slot)
 {
-	size_t length, place = find_place(link, slot, 0, &length);
+	size_t length, place = find_place(stream, slot, 0, &length);
 
-	if (link->ipc &&
-	    pier_buffer_copy(link->peer, place, link->buffer, place, length) < 0)
+	if (stream->ipc &&
+	    pier_buffer_copy(stream->peer, place, stream->buffer, place, length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }
 
-int put_header(struct link *link, struct slot *slot)
+int put_header(struct stream *stream, struct slot *slot)
 {
-	size_t place = (size_t)(slot->position % link->stream_size);
+	size_t place = (size_t)(slot->position % stream->stream_size);
 	uint8_t header[HEADER_SIZE];
 
 	pier_put_le64(header, slot->chunk.number);
 	pier_put_le64(header + 8, slot->chunk.length);
 	pier_put_le64(header + 16, slot->chunk.hole);
 	memcpy(header + 24, slot->tag, CP_TAG_SIZE);
-	if (link->ipc)
-		memcpy(link->headers + place, header, sizeof(header));
-	else if (pier_buffer_copy_to(link->buffer, place, header, sizeof(header)) < 0)
+	if (stream->ipc)
+		memcpy(stream->headers + place, header, sizeof(header));
+	else if (pier_buffer_copy_to(stream->buffer, place, header, sizeof(header)) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }
 
-int get_header(struct link *link, uint64_t position, struct chunk *ret_chunk,
+int get_header(struct stream *stream, uint64_t position, struct chunk *ret_chunk,
 	       uint8_t *ret_tag)
 {
-	size_t place = (size_t)(position % link->stream_size);
+	size_t place = (size_t)(position % stream->stream_size);
 	uint8_t header[HEADER_SIZE];
 	int error = 0;
 
-	if (link->ipc)
-		memcpy(header, link->headers + place, sizeof(header));
+	if (stream->ipc)
+		memcpy(header, stream->headers + place, sizeof(header));
 	else
-		error = pier_buffer_copy_from(link->buffer, place, header,
+		error = pier_buffer_copy_from(stream->buffer, place, header,
 					      sizeof(header));
 	if (error)
 		return error;

@@ -9,7 +9,7 @@
 
 #include "digest.h"
 #include "failure.h"
-#include "link.h"
+#include "stream.h"
 
 /* Threads that run jobs, in the order of submission. */
 
@@ -80,15 +80,15 @@ struct slot {
 	struct failure failure;
 };
 
-/* Allocate the link's slots. Returns NULL on failure. */
-struct slot *open_slots(const struct link *link, void *owner, job_function *run,
+/* Allocate the stream's slots. Returns NULL on failure. */
+struct slot *open_slots(const struct stream *stream, void *owner, job_function *run,
 			struct failure *failure);
 
 /* The bytes of the chunk's record. */
-uint64_t record_length(const struct link *link, const struct chunk *chunk);
+uint64_t record_length(const struct stream *stream, const struct chunk *chunk);
 
 /* Where the record of the slot's chunk ends. */
-uint64_t record_end(const struct link *link, const struct slot *slot);
+uint64_t record_end(const struct stream *stream, const struct slot *slot);
 
 /*
  * Where the sender reads the bytes of the chunk from `done` on: the slot, if it is plain
@@ -96,24 +96,24 @@ uint64_t record_end(const struct link *link, const struct slot *slot);
  * memory of PIECE_SIZE bytes. Without that in between, a whole chunk is one request to
  * the disk.
  */
-uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_t done,
-		       void *piece, size_t *ret_length);
+uint8_t *choose_memory(const struct stream *stream, const struct slot *slot,
+		       uint64_t done, void *piece, size_t *ret_length);
 
 /* Copy a piece between private memory and the slot. Any thread may call these. */
-int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,
+int put_piece(struct stream *stream, struct slot *slot, uint64_t done, const void *piece,
 	      size_t length);
 
-int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
+int get_piece(struct stream *stream, struct slot *slot, uint64_t done, void *ret_piece,
 	      size_t length);
 
 /* Call after the last put_piece(): with ipc, copies the data to the receiver's slot. */
-int finish_pieces(struct link *link, struct slot *slot);
+int finish_pieces(struct stream *stream, struct slot *slot);
 
 /* Write the record's header, or read one: number, length, hole flag and tag. */
-int put_header(struct link *link, struct slot *slot);
+int put_header(struct stream *stream, struct slot *slot);
 
 /* The header has no offset, so chunk->offset is not set. Returns 0 or -errno. */
-int get_header(struct link *link, uint64_t position, struct chunk *ret_chunk,
+int get_header(struct stream *stream, uint64_t position, struct chunk *ret_chunk,
 	       uint8_t *ret_tag);
 
 #endif

@@ -19,7 +19,7 @@
 #include "remote/control.h"
 #include "remote/start.h"
 #include "source.h"
-#include "transfer.h"
+#include "party.h"
 #include "units.h"
 
 /* Functions that return int return 0, or -1 with the failure set. */
@@ -288,7 +288,7 @@ struct copy {
 	struct remote remote;
 	struct chain chain; /* in place of the server, if there are several */
 	struct progress progress;
-	struct transfer transfer;
+	struct party party;
 	double seconds;
 	bool arrived; /* at one of the destinations or more, whatever was left out */
 };
@@ -387,23 +387,23 @@ static void begin_copy(struct copy *copy)
 					  .peer = options->settings.chain ? NULL
 									  : copy->host,
 					  .failure = &copy->failure };
-	copy->transfer = (struct transfer){ .role = copy->role,
-					    .local = !copy->host,
-					    .settings = &copy->request.settings,
-					    .side = &copy->side,
-					    .client = true,
-					    .quiet = options->quiet,
-					    .operands = &options->sources,
-					    .patterns = &options->patterns,
-					    .root = AT_FDCWD,
-					    .requested = copy->role == CP_RECEIVER
-								 ? copy->request.side.path
-								 : NULL,
-					    .control = &copy->control,
-					    .failure = &copy->failure,
-					    .progress = &copy->progress };
-	begin_transfer(&copy->transfer);
-	open_notices(&copy->transfer.notices, &copy->transfer.budget);
+	copy->party = (struct party){ .role = copy->role,
+				      .local = !copy->host,
+				      .settings = &copy->request.settings,
+				      .side = &copy->side,
+				      .client = true,
+				      .quiet = options->quiet,
+				      .operands = &options->sources,
+				      .patterns = &options->patterns,
+				      .root = AT_FDCWD,
+				      .requested = copy->role == CP_RECEIVER
+							   ? copy->request.side.path
+							   : NULL,
+				      .control = &copy->control,
+				      .failure = &copy->failure,
+				      .progress = &copy->progress };
+	begin_party(&copy->party);
+	open_notices(&copy->party.notices, &copy->party.budget);
 }
 
 /* Whether the attempt ended because of a destination, or of the way to one. */
@@ -418,15 +418,15 @@ static void try_chain(struct copy *copy)
 	struct peers all = { .list = "" };
 	const struct failure *loss;
 
-	if (start_chain(&copy->chain, &copy->request, &copy->transfer.notices,
+	if (start_chain(&copy->chain, &copy->request, &copy->party.notices,
 			&copy->control, &all) == 0) {
 		connect_only_to(&all);
-		run_sender(&copy->transfer);
+		run_sender(&copy->party);
 	}
 	control_send_failure(&copy->control);
-	close_transfer(&copy->transfer);
+	close_party(&copy->party);
 	end_chain(&copy->chain, &copy->control);
-	show_notices(&copy->transfer);
+	show_notices(&copy->party);
 	loss = find_last_loss(&copy->chain);
 	/* It names the destination. */
 	if (loss && is_of_destination(copy))
@@ -434,7 +434,7 @@ static void try_chain(struct copy *copy)
 }
 
 /* What the copy that has arrived consists of. */
-static void keep_result(struct transfer *to, const struct transfer *from)
+static void keep_result(struct party *to, const struct party *from)
 {
 	to->state = from->state;
 	to->report = from->report;
@@ -448,7 +448,7 @@ static void keep_result(struct transfer *to, const struct transfer *from)
 static void run_chains(struct copy *copy)
 {
 	struct chain *chain = &copy->chain;
-	struct transfer arrived = { .size = 0 };
+	struct party arrived = { .size = 0 };
 	uint32_t left_out = 0;
 	bool again, retried;
 
@@ -456,10 +456,10 @@ static void run_chains(struct copy *copy)
 		try_chain(copy);
 		retried = chain->hub.nodes[chain->hub.last].to_be_retried;
 		/* One that is tried again meets the same files of the source. */
-		if (copy->transfer.left_out > left_out)
-			left_out = copy->transfer.left_out;
-		if (copy->transfer.state == CONNECTION_DONE)
-			keep_result(&arrived, &copy->transfer);
+		if (copy->party.left_out > left_out)
+			left_out = copy->party.left_out;
+		if (copy->party.state == CONNECTION_DONE)
+			keep_result(&arrived, &copy->party);
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
 		/* Drop the failure of a destination, which report_chain() counts. */
@@ -472,15 +472,15 @@ static void run_chains(struct copy *copy)
 		}
 		if (again) {
 			forget_peers();
-			close_notices(&copy->transfer.notices);
+			close_notices(&copy->party.notices);
 			begin_copy(copy);
 		}
 	} while (again);
-	copy->transfer.left_out = left_out;
+	copy->party.left_out = left_out;
 	copy->arrived = report_chain(chain, &copy->failure);
 	/* The last attempt may have failed where it began. */
 	if (arrived.state == CONNECTION_DONE)
-		keep_result(&copy->transfer, &arrived);
+		keep_result(&copy->party, &arrived);
 }
 
 static int run_copy(struct copy *copy)
@@ -506,8 +506,8 @@ static int run_copy(struct copy *copy)
 	    (copy->role == CP_RECEIVER && copy->request.settings.tree &&
 	     send_words(control, &copy->options->sources, &copy->options->patterns) < 0))
 		return -1;
-	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
-				       : run_receiver(&copy->transfer);
+	return copy->role == CP_SENDER ? run_sender(&copy->party)
+				       : run_receiver(&copy->party);
 }
 
 static const struct {
@@ -537,21 +537,19 @@ static void print_losses(const struct cp_losses *losses)
 
 static double bytes_per_second(const struct copy *copy)
 {
-	double moved = (double)(copy->transfer.size - copy->transfer.kept.bytes);
+	double moved = (double)(copy->party.size - copy->party.kept.bytes);
 
 	return copy->seconds > 0 ? moved / copy->seconds : 0;
 }
 
 static const struct cp_report *source_report(const struct copy *copy)
 {
-	return copy->role == CP_SENDER ? &copy->transfer.report
-				       : &copy->transfer.peer.report;
+	return copy->role == CP_SENDER ? &copy->party.report : &copy->party.peer.report;
 }
 
 static const struct cp_report *destination_report(const struct copy *copy)
 {
-	return copy->role == CP_SENDER ? &copy->transfer.peer.report
-				       : &copy->transfer.report;
+	return copy->role == CP_SENDER ? &copy->party.peer.report : &copy->party.report;
 }
 
 static void print_reason(const char *name, const struct cp_report *report)
@@ -578,7 +576,7 @@ static void print_result(const struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
 	const struct cp_settings *settings = &options->settings;
-	const struct transfer *transfer = &copy->transfer;
+	const struct party *party = &copy->party;
 	uint32_t destinations = 0;
 	char rate[32];
 
@@ -588,24 +586,24 @@ static void print_result(const struct copy *copy)
 	if (settings->chain)
 		printf("%" PRIu32 " destinations, ", destinations);
 	if (settings->tree)
-		printf("%" PRIu32 " %s", transfer->files,
-		       transfer->files == 1 ? "file" : "files");
-	if (transfer->left_out)
-		printf(" (%" PRIu32 " not copied)", transfer->left_out);
+		printf("%" PRIu32 " %s", party->files,
+		       party->files == 1 ? "file" : "files");
+	if (party->left_out)
+		printf(" (%" PRIu32 " not copied)", party->left_out);
 	if (settings->tree)
 		fputs(", ", stdout);
-	printf("%" PRIu64 " bytes ", transfer->size);
-	if (transfer->kept.bytes)
-		printf("(%" PRIu64 " kept) ", transfer->kept.bytes);
+	printf("%" PRIu64 " bytes ", party->size);
+	if (party->kept.bytes)
+		printf("(%" PRIu64 " kept) ", party->kept.bytes);
 	printf("in %.2f s, %s, %s: ", copy->seconds, rate,
-	       !settings->verify     ? "not verified"
-	       : transfer->in_memory ? "verified as read"
-				     : "verified");
+	       !settings->verify  ? "not verified"
+	       : party->in_memory ? "verified as read"
+				  : "verified");
 	print_side_summary(source_report(copy));
 	fputs(" -> ", stdout);
 	print_side_summary(destination_report(copy));
 	fputc('\n', stdout);
-	print_losses(&transfer->losses);
+	print_losses(&party->losses);
 	if (!options->verbose)
 		return;
 	print_reason("source", source_report(copy));
@@ -658,7 +656,7 @@ static void print_destinations_json(struct json *json, const struct copy *copy)
 static void print_result_json(const struct copy *copy)
 {
 	const struct cp_settings *settings = &copy->options->settings;
-	const struct transfer *transfer = &copy->transfer;
+	const struct party *party = &copy->party;
 	struct json json = { .file = stdout, .line = true };
 	bool failed = copy->failure.status != 0;
 	bool arrived = copy->arrived && !settings->dry_run;
@@ -673,23 +671,23 @@ static void print_result_json(const struct copy *copy)
 			destination_report(copy));
 	if (copy->chain.failures)
 		print_destinations_json(&json, copy);
-	json_uint(&json, "files", transfer->files);
-	json_uint(&json, "left_out", transfer->left_out);
+	json_uint(&json, "files", party->files);
+	json_uint(&json, "left_out", party->left_out);
 	json_open(&json, "not_kept", '{');
 	for (int i = 0; i < LOSSES; i++)
-		json_uint(&json, loss_names[i].json, transfer->losses.files[i]);
+		json_uint(&json, loss_names[i].json, party->losses.files[i]);
 	json_close(&json, '}');
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
 	if (arrived) {
-		json_uint(&json, "bytes", transfer->size);
-		json_uint(&json, "kept", transfer->kept.bytes);
+		json_uint(&json, "bytes", party->size);
+		json_uint(&json, "kept", party->kept.bytes);
 		json_double(&json, "seconds", copy->seconds);
 		json_double(&json, "bytes_per_second", bytes_per_second(copy));
 		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
 	json_bool(&json, "verified", arrived && settings->verify);
-	json_bool(&json, "as_read", transfer->in_memory);
+	json_bool(&json, "as_read", party->in_memory);
 	json_close(&json, '}');
 }
 
@@ -697,11 +695,11 @@ static void report_copy(const struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
 
-	if (copy->transfer.repairs && !options->quiet && !copy->failure.status)
+	if (copy->party.repairs && !options->quiet && !copy->failure.status)
 		print_error("pier cp: the connection broke and was restored (times: %u)",
-			    copy->transfer.repairs);
-	if (copy->transfer.lost[0] && !options->quiet)
-		print_error("pier cp: %s", copy->transfer.lost);
+			    copy->party.repairs);
+	if (copy->party.lost[0] && !options->quiet)
+		print_error("pier cp: %s", copy->party.lost);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->json)
@@ -724,12 +722,12 @@ static int copy_file(const struct cp_options *options)
 						    !options->quiet && !options->json);
 	run_copy(&copy);
 	control_send_failure(&copy.control);
-	close_transfer(&copy.transfer);
+	close_party(&copy.party);
 	end_remote(&copy.remote, &copy.control);
-	close_notices(&copy.transfer.notices);
+	close_notices(&copy.party.notices);
 	if (!options->settings.chain)
 		copy.arrived = !copy.failure.status;
-	left_out = copy.transfer.left_out;
+	left_out = copy.party.left_out;
 	if (left_out)
 		fail(&copy.failure, EXIT_FILE, "%u file%s %s", left_out,
 		     left_out == 1 ? "" : "s",

@@ -36,25 +36,26 @@ bool is_restoring(const struct connection *connection)
 
 int open_connection(struct connection *connection, uint64_t size)
 {
-	return open_link(&connection->link, connection->role, connection->settings,
-			 connection->side, connection->local, size, connection->control);
+	return open_stream(&connection->stream, connection->role, connection->settings,
+			   connection->side, connection->local, size,
+			   connection->control);
 }
 
 /* If the copy succeeded with fewer NICs than it began with. */
 static void note_lost_rail(struct connection *connection)
 {
-	struct link *link = &connection->link;
+	struct stream *stream = &connection->stream;
 	const struct rail *lost = NULL;
 	struct pier_rail_status status;
 	uint32_t working = 0;
 	char reason[PIER_RAIL_SENTENCE_SIZE];
 
-	for (uint32_t i = 0; i < link->rail_count; i++) {
-		status = link_rail_status(link, i);
+	for (uint32_t i = 0; i < stream->rail_count; i++) {
+		status = stream_rail_status(stream, i);
 		working += !status.error;
 		if (!status.error)
 			continue;
-		lost = &link->rails[i];
+		lost = &stream->rails[i];
 		memcpy(reason, status.sentence, sizeof(reason));
 	}
 	if (lost && working > 0 && !connection->failure->status)
@@ -69,7 +70,7 @@ void close_connection(struct connection *connection)
 	/* First the workers: their jobs access the memory. */
 	stop_workers(connection->workers);
 	connection->workers = NULL;
-	if (close_link(&connection->link) != 0)
+	if (close_stream(&connection->stream) != 0)
 		fail_pier(connection->failure, EXIT_DEVICE);
 }
 
@@ -91,7 +92,7 @@ void name_down_port(struct connection *connection)
 	char text[256];
 
 	if (failure->status != EXIT_PEER ||
-	    !link_find_down_port(&connection->link, text, sizeof(text)))
+	    !stream_find_down_port(&connection->stream, text, sizeof(text)))
 		return;
 	snprintf(failure->text, sizeof(failure->text), "%s (%.*s)", text,
 		 (int)(sizeof(failure->text) - sizeof(text) - sizeof(" ()")),
@@ -109,7 +110,7 @@ static int ask_peer_for_cause(struct connection *connection)
 	char text[256];
 
 	if (!connection->settings->chain && connection->failure->status == EXIT_PEER &&
-	    !link_find_down_port(&connection->link, text, sizeof(text)))
+	    !stream_find_down_port(&connection->stream, text, sizeof(text)))
 		control_ask_for_cause(connection->control);
 	return -1;
 }
@@ -122,12 +123,12 @@ static void describe_rail(const struct connection *connection, const struct rail
 			  char ret_text[RAIL_TEXT_MAX])
 {
 	ret_text[0] = '\0';
-	if (connection->link.rail_count > 1)
+	if (connection->stream.rail_count > 1)
 		snprintf(ret_text, RAIL_TEXT_MAX,
 			 " on %.80s, of %u NICs (to leave it out, name the others with "
 			 "--device or --remote-device)",
 			 rail ? pier_device_name(rail->device) : "one",
-			 connection->link.rail_count);
+			 connection->stream.rail_count);
 }
 
 /*
@@ -138,8 +139,8 @@ static bool can_be_restored(const struct connection *connection)
 {
 	struct pier_channel_failure failure;
 
-	for (uint32_t i = 0; i < connection->link.rail_count; i++)
-		if (pier_channel_error(connection->link.rails[i].channel, &failure,
+	for (uint32_t i = 0; i < connection->stream.rail_count; i++)
+		if (pier_channel_error(connection->stream.rails[i].channel, &failure,
 				       sizeof(failure)) == 0 ||
 		    (failure.error_class != PIER_CLASS_UNREACHABLE &&
 		     failure.error_class != PIER_CLASS_FLUSHED))
@@ -181,21 +182,21 @@ static int fail_rail(struct connection *connection, const struct rail *rail,
 
 int fail_channel(struct connection *connection, const char *step)
 {
-	return fail_rail(connection, link_find_broken_rail(&connection->link), step);
+	return fail_rail(connection, stream_find_broken_rail(&connection->stream), step);
 }
 
 int drive_link(struct connection *connection)
 {
-	struct link *link = &connection->link;
-	bool had_ended = link->result > 0;
+	struct stream *stream = &connection->stream;
+	bool had_ended = stream->result > 0;
 
-	if (link->result == 0)
-		link_progress(link);
-	for (uint32_t i = 0; i < link->rail_count && !connection->has_moved; i++)
-		connection->has_moved = link_rail_status(link, i).done > 0;
-	if (link->result < 0)
+	if (stream->result == 0)
+		stream_progress(stream);
+	for (uint32_t i = 0; i < stream->rail_count && !connection->has_moved; i++)
+		connection->has_moved = stream_rail_status(stream, i).done > 0;
+	if (stream->result < 0)
 		return fail_channel(connection, "the transfer");
-	return link->result > 0 && !had_ended;
+	return stream->result > 0 && !had_ended;
 }
 
 /* The other side has reset its channels. */
@@ -349,15 +350,15 @@ int keep_peer_waiting(struct connection *connection)
 static int arm_channels(struct connection *connection, struct pollfd *fds)
 {
 	bool flows = is_in(connection, IN(FLOWING) | IN(ENDED)) &&
-		     connection->link.result <= 0;
+		     connection->stream.result <= 0;
 	int collected = 0;
 
-	for (uint32_t i = 0; i < connection->link.rail_count; i++) {
-		struct pier_channel *channel = connection->link.rails[i].channel;
+	for (uint32_t i = 0; i < connection->stream.rail_count; i++) {
+		struct pier_channel *channel = connection->stream.rails[i].channel;
 		int count;
 
 		fds[i] = (struct pollfd){ .fd = -1, .events = POLLIN };
-		if (!flows || link_rail_status(&connection->link, i).error)
+		if (!flows || stream_rail_status(&connection->stream, i).error)
 			continue;
 		count = pier_channel_arm(channel);
 		collected += count < 0 ? 1 : count;
@@ -382,7 +383,7 @@ static int poll_events(struct connection *connection, uint64_t until_ns)
 
 	if (!collected && until_ns > now)
 		wait_ms = (int)((until_ns - now + 999999) / 1000000);
-	ready = poll(fds, 3 + connection->link.rail_count, wait_ms);
+	ready = poll(fds, 3 + connection->stream.rail_count, wait_ms);
 	if (ready < 0 && errno != EINTR)
 		return fail(connection->failure, EXIT_PEER, "poll: %s", strerror(errno));
 	if (control_check_signal(connection->control) < 0 ||
@@ -431,14 +432,14 @@ int wait_for_event(struct connection *connection, bool working, uint64_t wake_ns
 /* The receiver must offer as much memory as the sender will write. */
 static int check_peer(struct connection *connection)
 {
-	if (connection->peer.rail_count != connection->link.rail_count)
+	if (connection->peer.rail_count != connection->stream.rail_count)
 		return fail(connection->failure, EXIT_PEER,
 			    "%s connects %u NICs, this side %u",
 			    control_peer_name(connection->control),
-			    connection->peer.rail_count, connection->link.rail_count);
-	for (uint32_t i = 0; i < connection->link.rail_count; i++)
+			    connection->peer.rail_count, connection->stream.rail_count);
+	for (uint32_t i = 0; i < connection->stream.rail_count; i++)
 		if (connection->role == CP_SENDER &&
-		    connection->peer.remotes[i].length < connection->link.stream_size)
+		    connection->peer.remotes[i].length < connection->stream.stream_size)
 			return fail(connection->failure, EXIT_PEER,
 				    "the receiver offered too little memory");
 	return 0;
@@ -463,8 +464,8 @@ static int fail_connecting(struct connection *connection, const struct rail *rai
 /* Returns the rail that could not be connected, or NULL. */
 static const struct rail *connect_channels(const struct connection *connection)
 {
-	for (uint32_t i = 0; i < connection->link.rail_count; i++) {
-		const struct rail *rail = &connection->link.rails[i];
+	for (uint32_t i = 0; i < connection->stream.rail_count; i++) {
+		const struct rail *rail = &connection->stream.rails[i];
 
 		if (pier_channel_connect(rail->channel, &connection->peer.endpoints[i]) <
 		    0)
@@ -492,10 +493,11 @@ static int offer_setup(struct connection *connection)
 
 	/* Before the sender can connect, so that its first chunk finds receives. */
 	if (connection->role == CP_RECEIVER &&
-	    link_begin_receiving(&connection->link, stall_time(connection->settings)) < 0)
+	    stream_begin_receiving(&connection->stream,
+				   stall_time(connection->settings)) < 0)
 		return fail_pier(connection->failure, EXIT_DEVICE);
-	if (link_setup(&connection->link, connection->role, &setup, connection->failure) <
-	    0)
+	if (stream_setup(&connection->stream, connection->role, &setup,
+			 connection->failure) < 0)
 		return -1;
 	return send_message(connection->control, FRAME_SETUP, &setup);
 }
@@ -504,8 +506,8 @@ static int send_ready(struct connection *connection)
 {
 	/* Before the receiver hears that both sides are connected. */
 	if (connection->role == CP_SENDER &&
-	    link_begin_sending(&connection->link, stall_time(connection->settings),
-			       connection->peer.remotes) < 0)
+	    stream_begin_sending(&connection->stream, stall_time(connection->settings),
+				 connection->peer.remotes) < 0)
 		return fail_pier(connection->failure, EXIT_DEVICE);
 	return control_send(connection->control, FRAME_READY, NULL);
 }
@@ -563,18 +565,18 @@ static void await_answer(struct connection *connection, enum connection_state st
 static int begin_attempt(struct connection *connection)
 {
 	const struct rail *failed = NULL;
-	struct link *link = &connection->link;
+	struct stream *stream = &connection->stream;
 	int error = 0;
 
 	if (now_ns() < connection->retry_ns)
 		return 0;
 	connection->retry_ns = now_ns() + PAUSE_NS;
-	link_stop(link);
+	stream_stop(stream);
 	/* All of them, also those that work. */
-	for (uint32_t i = 0; i < link->rail_count && !failed; i++) {
-		error = pier_channel_reset(link->rails[i].channel);
+	for (uint32_t i = 0; i < stream->rail_count && !failed; i++) {
+		error = pier_channel_reset(stream->rails[i].channel);
 		if (error < 0)
-			failed = &link->rails[i];
+			failed = &stream->rails[i];
 	}
 	/* While the port is down, it has no address, and the channel cannot be prepared.
 	 */
@@ -596,21 +598,21 @@ static int begin_attempt(struct connection *connection)
  */
 static int take_position(struct connection *connection)
 {
-	struct link *link = &connection->link;
+	struct stream *stream = &connection->stream;
 	uint64_t next = connection->peer.next;
 
 	if (connection->role != CP_SENDER)
 		return 0;
-	if (next > link_extended(link))
+	if (next > stream_extended(stream))
 		return fail(connection->failure, EXIT_PEER,
 			    "the receiver has chunks that were not sent");
-	if (connection->peer_is_new && next < link_credited(link))
+	if (connection->peer_is_new && next < stream_credited(stream))
 		return fail(connection->failure, EXIT_PEER,
 			    "the receiver lacks chunks that it had before");
-	if (connection->peer_is_new && pier_transfer_released(link->transfer, next) < 0)
+	if (connection->peer_is_new && pier_transfer_released(stream->transfer, next) < 0)
 		return fail_pier(connection->failure, EXIT_PEER);
-	if (link->finished && next == link_extended(link))
-		link->result = 1;
+	if (stream->finished && next == stream_extended(stream))
+		stream->result = 1;
 	return 0;
 }
 
@@ -676,7 +678,7 @@ static int report_failure(struct connection *connection)
 	/* The client gives the neighbour time, too. */
 	await_answer(connection, CONNECTION_REPORTED, 2);
 	put_string(&writer, connection->reported.text);
-	return control_send(connection->control, FRAME_LINK_FAILED, &writer);
+	return control_send(connection->control, FRAME_HOP_FAILED, &writer);
 }
 
 int end_step(struct connection *connection, int moved, bool working, uint64_t wake_ns)

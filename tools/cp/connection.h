@@ -4,13 +4,13 @@
 
 #include "chunk.h"
 #include "digest.h"
-#include "link.h"
+#include "stream.h"
 #include "remote/control.h"
 
 /*
- * The connection between a sender and a receiver: the control messages, and the link that
- * carries the stream. A receiver that passes the stream on has two of them, and is the
- * sender of the second one (receive.c). docs/design/tools.md draws the states.
+ * The connection between a sender and a receiver: the control messages, and the stream of
+ * records. A receiver that passes the records on has two of them, and is the sender of
+ * the second one (receive.c). docs/design/tools.md draws the states.
  */
 enum connection_state {
 	CONNECTION_OPENING, /* both sides speak in a fixed order: control_expect() */
@@ -37,7 +37,7 @@ struct connection {
 	const struct cp_side *side;
 	struct control *control;
 	struct failure *failure; /* the same as control->failure */
-	struct link link;
+	struct stream stream;
 	struct workers *workers; /* their events end a wait, too */
 	/* Take FRAME_FILE: 0, or -1 with the failure set. NULL: it is unexpected. */
 	int (*take_file)(struct connection *connection, const struct frame *frame);

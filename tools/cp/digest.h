@@ -35,8 +35,8 @@ enum {
 struct chunk {
 	uint64_t number; /* from 0, in file order */
 	uint64_t offset;
-	uint64_t
-		length; /* at most the link's chunk size for data; unlimited for a hole */
+	uint64_t length; /* at most the stream's chunk size for data; unlimited for a hole
+			  */
 	bool hole;
 };
 

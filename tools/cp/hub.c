@@ -154,7 +154,7 @@ static void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 /* Let two neighbours connect, again or for the first time. */
 static void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
 {
-	hub->nodes[behind].link_failure[0] = '\0';
+	hub->nodes[behind].hop_failure[0] = '\0';
 	hub->nodes[before].stale[BEHIND]++;
 	hub->nodes[behind].stale[BEFORE]++;
 	send_aside(hub, before, BEHIND, FRAME_RELINK, NULL, 0);
@@ -180,7 +180,7 @@ static void close_gap(struct hub *hub, uint32_t index)
 	else
 		send_error(hub, before, BEHIND, EXIT_PEER, "no receiver follows");
 	for (uint32_t i = 1; i < hub->count; i++)
-		if (is_left(hub, i) && hub->nodes[i].link_failure[0])
+		if (is_left(hub, i) && hub->nodes[i].hop_failure[0])
 			relink_nodes(hub, find_neighbour(hub, i, BEFORE), i);
 }
 
@@ -298,13 +298,13 @@ static uint32_t find_silent(const struct hub *hub, uint32_t silence_ms)
  * The connection to this one from the one before it failed. Both ends wait. The other
  * connections of the guilty one may fail, too: it is judged a tick later.
  */
-static void note_failed_link(struct hub *hub, uint32_t behind, const char *reason)
+static void note_failed_hop(struct hub *hub, uint32_t behind, const char *reason)
 {
 	struct node *node = &hub->nodes[behind];
 
-	if (node->link_failure[0])
+	if (node->hop_failure[0])
 		return;
-	snprintf(node->link_failure, sizeof(node->link_failure), "%s", reason);
+	snprintf(node->hop_failure, sizeof(node->hop_failure), "%s", reason);
 	node->failed_ns = hub_now(hub);
 }
 
@@ -318,16 +318,16 @@ static uint32_t find_guilty(const struct hub *hub, uint32_t before, uint32_t beh
 	uint32_t next = find_neighbour(hub, behind, BEHIND);
 	uint64_t lately = 4 * ms_to_ns(hub->timeout_ms);
 
-	if (!before || (next && hub->nodes[next].link_failure[0]))
+	if (!before || (next && hub->nodes[next].hop_failure[0]))
 		return behind;
-	if (node->link_failure[0] ||
+	if (node->hop_failure[0] ||
 	    (node->blamed_ns && node->blamed_ns + lately > hub->ticked_ns))
 		return before;
 	return behind;
 }
 
 /* Leave out the host at fault. */
-static void judge_failed_link(struct hub *hub, uint32_t behind)
+static void judge_failed_hop(struct hub *hub, uint32_t behind)
 {
 	uint32_t before = find_neighbour(hub, behind, BEFORE);
 	uint32_t guilty = find_guilty(hub, before, behind);
@@ -349,7 +349,7 @@ static void judge_failed_link(struct hub *hub, uint32_t behind)
 	fail(&node->failure, EXIT_PEER, "the connection from %s to %s failed: %.900s",
 	     before ? control_peer_name(&hub->nodes[before].control) : "this host",
 	     control_peer_name(&hub->nodes[behind].control),
-	     hub->nodes[behind].link_failure);
+	     hub->nodes[behind].hop_failure);
 	/* Alone, it would meet the same neighbour again. */
 	if (before)
 		node->to_be_retried = !node->retried;
@@ -357,14 +357,14 @@ static void judge_failed_link(struct hub *hub, uint32_t behind)
 }
 
 /* The first that is due. */
-static void judge_failed_links(struct hub *hub)
+static void judge_failed_hops(struct hub *hub)
 {
 	for (uint32_t i = 1; i < hub->count; i++) {
 		const struct node *node = &hub->nodes[i];
 
-		if (is_left(hub, i) && node->link_failure[0] &&
+		if (is_left(hub, i) && node->hop_failure[0] &&
 		    hub->ticked_ns > node->failed_ns + ms_to_ns(tick_ms(hub))) {
-			judge_failed_link(hub, i);
+			judge_failed_hop(hub, i);
 			return;
 		}
 	}
@@ -483,7 +483,7 @@ static void take_echo(struct hub *hub, const struct message *message)
 	*stale -= *stale > 0;
 }
 
-static void take_link_failure(struct hub *hub, const struct message *message)
+static void take_hop_failure(struct hub *hub, const struct message *message)
 {
 	struct wire_reader reader = { message->payload, message->length, false };
 	char reason[sizeof(((struct failure *)0)->text)];
@@ -493,7 +493,7 @@ static void take_link_failure(struct hub *hub, const struct message *message)
 	if (hub->nodes[message->from].stale[message->side] || !wire_complete(&reader) ||
 	    (message->side == BEHIND && !other))
 		return;
-	note_failed_link(hub, message->side == BEFORE ? message->from : other, reason);
+	note_failed_hop(hub, message->side == BEFORE ? message->from : other, reason);
 }
 
 /* A receiver could not begin to pass the stream on, or has no memory, or the like. */
@@ -513,7 +513,7 @@ static void take_relay_failure(struct hub *hub, const struct message *message)
 	if (!behind || hub->phase >= HUB_ENDING)
 		return;
 	if (status == EXIT_PEER && hub->phase == HUB_CONNECTING) {
-		note_failed_link(hub, behind, text);
+		note_failed_hop(hub, behind, text);
 		return;
 	}
 	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
@@ -612,7 +612,7 @@ static const struct hub_event {
 	{ FRAME_SETUP, FROM_ANY, IN(CONNECTING) | FLOWING, NEIGHBOUR, pass_aside },
 	{ FRAME_READY, FROM_ANY, IN(CONNECTING) | FLOWING, NEIGHBOUR, pass_aside },
 	{ FRAME_RELINK, FROM_ANY, ALWAYS, HUB, take_echo },
-	{ FRAME_LINK_FAILED, FROM_ANY, ALWAYS, HUB, take_link_failure },
+	{ FRAME_HOP_FAILED, FROM_ANY, ALWAYS, HUB, take_hop_failure },
 	{ FRAME_END, FROM_SENDER, ALWAYS, HUB, take_end },
 	{ FRAME_KEEPALIVE, FROM_DESTINATION | FROM_RELAY, ALWAYS, HUB, pass_keepalive },
 	{ FRAME_ERROR, FROM_RELAY, ALWAYS, HUB, take_relay_failure },
@@ -756,7 +756,7 @@ static void take_destination_failure(struct hub *hub, uint32_t index)
 		lose_node(hub, index);
 		return;
 	}
-	note_failed_link(hub, index, node->failure.text);
+	note_failed_hop(hub, index, node->failure.text);
 	node->failure = (struct failure){ 0 };
 	control_close(&node->control);
 }
@@ -806,8 +806,8 @@ static bool read_from(struct hub *hub, uint32_t index)
 	 */
 	if (hub->phase == HUB_CONNECTING && node->failure.status == EXIT_PEER &&
 	    node->control.failure_from_peer) {
-		note_failed_link(hub, find_neighbour(hub, 0, BEHIND), node->failure.text);
-		judge_failed_link(hub, find_neighbour(hub, 0, BEHIND));
+		note_failed_hop(hub, find_neighbour(hub, 0, BEHIND), node->failure.text);
+		judge_failed_hop(hub, find_neighbour(hub, 0, BEHIND));
 	}
 	hub->phase = HUB_OVER;
 	node->state = NODE_OUT;
@@ -865,7 +865,7 @@ static void tick_hub(struct hub *hub)
 		check_progress(hub);
 	silent = find_silent(hub, silence_ms);
 	if (!silent && (hub->phase == HUB_CONNECTING || hub->phase == HUB_COPYING))
-		judge_failed_links(hub);
+		judge_failed_hops(hub);
 	for (; silent && hub->phase != HUB_OVER; silent = find_silent(hub, silence_ms))
 		lose_silent(hub, silent, silence_ms);
 }

@@ -4,7 +4,7 @@
 
 #include "message.h"
 #include "remote/start.h"
-#include "transfer.h"
+#include "party.h"
 
 /*
  * The middle of a copy to several destinations, in the client. The sender and the
@@ -56,7 +56,7 @@ struct node {
 	uint64_t alive_ns;  /* when its keepalive was passed on */
 	uint64_t read_ns;   /* last time that its outbox was below the limit */
 	/* The connection from the one before it failed, and why; "": it works. */
-	char link_failure[1024];
+	char hop_failure[1024];
 	uint64_t failed_ns;
 	bool had_before;    /* another destination came before it, or does so now */
 	bool to_be_retried; /* it may be a neighbour that is to blame */

@@ -106,10 +106,10 @@ enum cp_frame {
 	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
 	FRAME_KEPT = 15,     /* sender: which of these are kept */
 	/* With several destinations; see hub.h. */
-	FRAME_OPENED = 19,	/* receiver: it can write the destination */
-	FRAME_CHAIN = 20,	/* client: whether to pass the copy on, and where to */
-	FRAME_RELINK = 21,	/* client: connect to another neighbour; echoed */
-	FRAME_LINK_FAILED = 22, /* both: the connection to the neighbour, and why */
+	FRAME_OPENED = 19,     /* receiver: it can write the destination */
+	FRAME_CHAIN = 20,      /* client: whether to pass the copy on, and where to */
+	FRAME_RELINK = 21,     /* client: connect to another neighbour; echoed */
+	FRAME_HOP_FAILED = 22, /* both: the connection to the neighbour, and why */
 };
 
 /* The contents of the frames. Receiving fails on any value out of its range. */

@@ -11,7 +11,7 @@
 #include "chunk.h"
 #include "remote/start.h"
 #include "target.h"
-#include "transfer.h"
+#include "party.h"
 
 /*
  * Of several destinations, a receiver passes the stream on to the next one, from the
@@ -27,7 +27,7 @@ struct relay {
 	struct onward onward;
 	/* Of the stream that arrives. Its workers' owner is woken when the next receiver
 	 * has released more. */
-	struct transfer *transfer;
+	struct party *party;
 	pthread_t thread;
 	bool started;
 	uint64_t extended; /* up to where the stream to the next receiver is extended */
@@ -40,14 +40,14 @@ struct relay {
 static void publish_released(struct relay *relay, uint64_t position)
 {
 	atomic_store(&relay->released, position);
-	wake_owner(relay->transfer->workers);
+	wake_owner(relay->party->workers);
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_relay(struct relay *relay)
 {
 	struct connection *connection = &relay->connection;
-	struct link *link = &connection->link;
+	struct stream *stream = &connection->stream;
 	/* In this order: nothing arrives after the last. */
 	bool last = atomic_load(&relay->last);
 	uint64_t arrived = atomic_load(&relay->arrived);
@@ -55,15 +55,15 @@ static int advance_relay(struct relay *relay)
 	uint64_t released;
 	int ended;
 
-	if (moved && pier_transfer_extend(link->transfer, arrived) < 0)
+	if (moved && pier_transfer_extend(stream->transfer, arrived) < 0)
 		return fail_pier(connection->failure, EXIT_DEVICE);
 	relay->extended = arrived;
 	if (last)
-		link_finish(link);
+		stream_finish(stream);
 	ended = drive_link(connection);
 	if (ended < 0)
 		return -1;
-	released = link_credited(link);
+	released = stream_credited(stream);
 	if (released == atomic_load(&relay->released))
 		return moved || ended;
 	publish_released(relay, released);
@@ -75,7 +75,7 @@ static int relay_stream(struct relay *relay)
 	struct connection *connection = &relay->connection;
 
 	while (!atomic_load(&relay->stopped) &&
-	       (is_restoring(connection) || connection->link.result <= 0)) {
+	       (is_restoring(connection) || connection->stream.result <= 0)) {
 		bool restoring = is_restoring(connection);
 		int moved;
 
@@ -86,8 +86,8 @@ static int relay_stream(struct relay *relay)
 		if (end_step(connection, moved, false, 0) < 0)
 			return -1;
 	}
-	if (connection->link.result > 0)
-		publish_released(relay, link_credited(&connection->link));
+	if (connection->stream.result > 0)
+		publish_released(relay, stream_credited(&connection->stream));
 	return 0;
 }
 
@@ -113,9 +113,9 @@ static void *run_relay(void *argument)
 	struct connection *connection = &relay->connection;
 	bool failed;
 
-	borrow_memory(&connection->link, &relay->transfer->link);
+	borrow_memory(&connection->stream, &relay->party->stream);
 	/* The stream has the same records at the same positions, so the same size. */
-	failed = open_connection(connection, relay->transfer->size) < 0 ||
+	failed = open_connection(connection, relay->party->size) < 0 ||
 		 connect_sides(connection) < 0 || relay_stream(relay) < 0;
 	atomic_store(&relay->waits, false);
 	if (failed && !atomic_load(&relay->stopped)) {
@@ -136,63 +136,63 @@ static void *run_relay(void *argument)
  * Ask the client whether this receiver has a next one, now that its destination is open.
  * *ret_relay stays NULL if not. Returns 0, or -1 with the failure set.
  */
-static int join_chain(struct transfer *transfer, struct relay **ret_relay)
+static int join_chain(struct party *party, struct relay **ret_relay)
 {
 	struct chain_message chain;
 	struct relay *relay;
 	int pipe[2];
 
-	if (control_send(transfer->control, FRAME_OPENED, NULL) < 0 ||
-	    expect_message(transfer->control, FRAME_CHAIN, &chain) < 0)
+	if (control_send(party->control, FRAME_OPENED, NULL) < 0 ||
+	    expect_message(party->control, FRAME_CHAIN, &chain) < 0)
 		return -1;
 	if (!chain.passes_on)
 		return 0;
-	if (!transfer->may_pass_on)
-		return fail(transfer->failure, EXIT_FILE,
+	if (!party->may_pass_on)
+		return fail(party->failure, EXIT_FILE,
 			    "the server does not pass copies on, which takes "
 			    "--pass-on");
 	relay = calloc(1, sizeof(*relay));
 	if (!relay)
-		return fail(transfer->failure, EXIT_FILE, "out of memory");
+		return fail(party->failure, EXIT_FILE, "out of memory");
 	if (pipe2(pipe, O_CLOEXEC) < 0) {
 		free(relay);
-		return fail(transfer->failure, EXIT_FILE, "pipe: %s", strerror(errno));
+		return fail(party->failure, EXIT_FILE, "pipe: %s", strerror(errno));
 	}
-	relay->transfer = transfer;
+	relay->party = party;
 	strcpy(relay->addresses, chain.addresses);
 	pthread_mutex_init(&relay->onward.lock, NULL);
 	relay->onward.to = pipe[1];
-	relay->control = (struct control){ .protocol = transfer->control->protocol,
+	relay->control = (struct control){ .protocol = party->control->protocol,
 					   .in = pipe[0],
-					   .out = transfer->control->out,
+					   .out = party->control->out,
 					   .signal_fd = -1,
-					   .timeout_ms = transfer->control->timeout_ms,
+					   .timeout_ms = party->control->timeout_ms,
 					   .preamble_read = true,
 					   .failure = &relay->failure,
-					   .carrier = transfer->control };
-	transfer->control->onward = &relay->onward;
+					   .carrier = party->control };
+	party->control->onward = &relay->onward;
 	*ret_relay = relay;
 	return 0;
 }
 
-/* Begin to connect, when the transfer's link and workers exist. */
+/* Begin to connect, when the party's stream and workers exist. */
 static int start_relay(struct relay *relay)
 {
-	struct transfer *transfer = relay->transfer;
+	struct party *party = relay->party;
 	int error;
 
 	/* The devices of the stream that arrives are open, and connect to nobody. */
 	connect_onward_to(relay->addresses);
 	relay->connection = (struct connection){ .role = CP_SENDER,
-						 .settings = transfer->settings,
-						 .side = transfer->side,
+						 .settings = party->settings,
+						 .side = party->side,
 						 .control = &relay->control,
 						 .failure = &relay->failure };
-	if (start_workers(0, 0, &relay->connection.workers, transfer->failure) < 0)
+	if (start_workers(0, 0, &relay->connection.workers, party->failure) < 0)
 		return -1;
 	error = pthread_create(&relay->thread, NULL, run_relay, relay);
 	if (error)
-		return fail(transfer->failure, EXIT_FILE, "cannot start a thread: %s",
+		return fail(party->failure, EXIT_FILE, "cannot start a thread: %s",
 			    strerror(error));
 	relay->started = true;
 	return 0;
@@ -210,7 +210,7 @@ static void stop_relay(struct relay *relay)
 		wake_owner(relay->connection.workers);
 		pthread_join(relay->thread, NULL);
 	}
-	relay->transfer->control->onward = NULL;
+	relay->party->control->onward = NULL;
 	close_connection(&relay->connection);
 	control_close(&relay->control);
 	pthread_mutex_destroy(&relay->onward.lock);
@@ -218,7 +218,7 @@ static void stop_relay(struct relay *relay)
 }
 
 struct receiver {
-	struct transfer *transfer;
+	struct party *party;
 	struct target target;
 	struct relay *relay; /* to the next receiver; NULL: there is none */
 	struct slot *slots;
@@ -253,31 +253,31 @@ static void run_commit(struct job *job, void *scratch)
 	commit_target(&receiver->target, &receiver->commit_failure);
 }
 
-static int fail_unexpected_chunk(struct transfer *transfer)
+static int fail_unexpected_chunk(struct party *party)
 {
-	return fail(transfer->failure, EXIT_PEER,
+	return fail(party->failure, EXIT_PEER,
 		    "the sender announced an unexpected chunk");
 }
 
 /* The header is read once, because the sender can change it, and then checked. */
 static int read_header(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	struct chunk *chunk = &receiver->chunk;
 
-	if (get_header(&transfer->link, receiver->position, chunk, receiver->tag) < 0)
-		return fail_pier(transfer->failure, EXIT_DEVICE);
+	if (get_header(&party->stream, receiver->position, chunk, receiver->tag) < 0)
+		return fail_pier(party->failure, EXIT_DEVICE);
 	chunk->offset = receiver->bytes_announced;
 	/* Chunks come in file order, without kept bytes, and only a sparse file has
 	 * holes.
 	 */
 	if (chunk->number != receiver->announced || chunk->length == 0 ||
-	    chunk->length > transfer->size - chunk->offset ||
+	    chunk->length > party->size - chunk->offset ||
 	    chunk->length !=
-		    length_before_kept(&transfer->kept, chunk->offset, chunk->length) ||
+		    length_before_kept(&party->kept, chunk->offset, chunk->length) ||
 	    (chunk->hole ? !receiver->target.sparse
-			 : chunk->length > transfer->link.chunk))
-		return fail_unexpected_chunk(transfer);
+			 : chunk->length > party->stream.chunk))
+		return fail_unexpected_chunk(party);
 	receiver->has_header = true;
 	return 0;
 }
@@ -285,37 +285,37 @@ static int read_header(struct receiver *receiver)
 /* All of its record has arrived. */
 static int take_chunk(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	const struct chunk *chunk = &receiver->chunk;
-	struct slot *slot = &receiver->slots[chunk->number % transfer->link.depth];
+	struct slot *slot = &receiver->slots[chunk->number % party->stream.depth];
 
 	/* Until the slot is free, a worker owns it. */
 	if (slot->state != SLOT_FREE)
-		return fail_unexpected_chunk(transfer);
+		return fail_unexpected_chunk(party);
 	slot->chunk = *chunk;
 	memcpy(slot->tag, receiver->tag, sizeof(slot->tag));
 	slot->position = receiver->position;
 	receiver->has_header = false;
-	receiver->position = record_end(&transfer->link, slot);
+	receiver->position = record_end(&party->stream, slot);
 	receiver->announced++;
-	receiver->bytes_announced = skip_kept(&transfer->kept,
+	receiver->bytes_announced = skip_kept(&party->kept,
 					      receiver->bytes_announced + chunk->length);
-	update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
+	update_mac(&party->digest, slot->tag, CP_TAG_SIZE);
 	slot->state = SLOT_WORKING;
-	submit_job(transfer->workers, &slot->job);
+	submit_job(party->workers, &slot->job);
 	return 0;
 }
 
 /* Take the next chunk if its record ends by `arrived`. Returns 1, 0, or -1. */
 static int take_record(struct receiver *receiver, uint64_t arrived)
 {
-	const struct link *link = &receiver->transfer->link;
+	const struct stream *stream = &receiver->party->stream;
 
 	if (arrived - receiver->position < PIER_STREAM_BLOCK)
 		return 0;
 	if (!receiver->has_header && read_header(receiver) < 0)
 		return -1;
-	if (arrived - receiver->position < record_length(link, &receiver->chunk))
+	if (arrived - receiver->position < record_length(stream, &receiver->chunk))
 		return 0;
 	return take_chunk(receiver) < 0 ? -1 : 1;
 }
@@ -323,20 +323,20 @@ static int take_record(struct receiver *receiver, uint64_t arrived)
 /* Returns the number of chunks, or -1. */
 static int drive_receiver(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
-	struct link *link = &transfer->link;
+	struct party *party = receiver->party;
+	struct stream *stream = &party->stream;
 	struct relay *relay = receiver->relay;
 	int count = 0, taken;
 	uint64_t arrived;
 	bool last;
 
-	if (drive_link(&transfer->connection) < 0)
+	if (drive_link(&party->connection) < 0)
 		return -1;
-	if (pier_receiver_arrived(link->receiver, &arrived) < 0)
-		return fail_channel(&transfer->connection, "the transfer");
+	if (pier_receiver_arrived(stream->receiver, &arrived) < 0)
+		return fail_channel(&party->connection, "the transfer");
 	while ((taken = take_record(receiver, arrived)) > 0)
 		count++;
-	last = receiver->bytes_announced == transfer->size;
+	last = receiver->bytes_announced == party->size;
 	if (relay && (receiver->position != atomic_load(&relay->arrived) || last)) {
 		atomic_store(&relay->arrived, receiver->position);
 		/* No others follow. */
@@ -352,46 +352,46 @@ static int drive_receiver(struct receiver *receiver)
  */
 static int release_chunks(struct receiver *receiver)
 {
-	struct link *link = &receiver->transfer->link;
+	struct stream *stream = &receiver->party->stream;
 	uint64_t end = receiver->relay ? atomic_load(&receiver->relay->released)
 				       : UINT64_MAX;
 
 	for (; receiver->stored < receiver->announced; receiver->stored++) {
-		struct slot *slot = &receiver->slots[receiver->stored % link->depth];
+		struct slot *slot = &receiver->slots[receiver->stored % stream->depth];
 
 		if (slot->state != SLOT_READY)
 			break;
-		receiver->stored_position = record_end(link, slot);
+		receiver->stored_position = record_end(stream, slot);
 		slot->state = SLOT_FREE;
 	}
 	if (end > receiver->stored_position)
 		end = receiver->stored_position;
-	if (end <= link->released)
+	if (end <= stream->released)
 		return 0;
-	link->released = end;
-	if (pier_receiver_release(link->receiver, end) < 0)
-		return fail_pier(receiver->transfer->failure, EXIT_DEVICE);
+	stream->released = end;
+	if (pier_receiver_release(stream->receiver, end) < 0)
+		return fail_pier(receiver->party->failure, EXIT_DEVICE);
 	return 1;
 }
 
 static int collect_written(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	struct job *job;
 	int count = 0, released;
 
-	for (; (job = take_finished_job(transfer->workers)); count++) {
+	for (; (job = take_finished_job(party->workers)); count++) {
 		struct slot *slot = (struct slot *)job;
 
 		if (job == &receiver->commit) {
-			transfer->state = CONNECTION_DONE;
+			party->state = CONNECTION_DONE;
 			if (receiver->commit_failure.status == 0)
 				continue;
-			return fail(transfer->failure, receiver->commit_failure.status,
-				    "%s", receiver->commit_failure.text);
+			return fail(party->failure, receiver->commit_failure.status, "%s",
+				    receiver->commit_failure.text);
 		}
 		if (slot->failure.status)
-			return fail(transfer->failure, slot->failure.status, "%s",
+			return fail(party->failure, slot->failure.status, "%s",
 				    slot->failure.text);
 		receiver->bytes_written += slot->chunk.length;
 		slot->state = SLOT_READY;
@@ -401,46 +401,44 @@ static int collect_written(struct receiver *receiver)
 }
 
 /* All chunks match their tags. Check that the tags are those the sender made. */
-static int check_digest(struct transfer *transfer)
+static int check_digest(struct party *party)
 {
 	uint8_t digest[CP_DIGEST_SIZE];
 
-	if (!transfer->settings->verify)
+	if (!party->settings->verify)
 		return 0;
-	if (finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
+	if (finish_mac(&party->digest, digest, sizeof(digest), party->failure) < 0)
 		return -1;
-	if (CRYPTO_memcmp(digest, transfer->peer_digest, sizeof(digest)) == 0)
+	if (CRYPTO_memcmp(digest, party->peer_digest, sizeof(digest)) == 0)
 		return 0;
-	return fail(transfer->failure, EXIT_VERIFY,
+	return fail(party->failure, EXIT_VERIFY,
 		    "verification failed: the chunks that arrived are not those the "
 		    "sender sent");
 }
 
 static int advance_receiver(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	int announced = 0, written, passed;
 
 	/* The sender ends when it knows that everything was released. */
-	if (receiver->bytes_announced < transfer->size ||
-	    transfer->state < CONNECTION_ENDED)
+	if (receiver->bytes_announced < party->size || party->state < CONNECTION_ENDED)
 		announced = drive_receiver(receiver);
 	if (announced < 0)
 		return -1;
 	written = collect_written(receiver);
 	if (written < 0)
 		return -1;
-	passed = pass_notices(transfer);
+	passed = pass_notices(party);
 	if (passed < 0)
 		return -1;
-	if (transfer->state == CONNECTION_ENDED &&
-	    receiver->bytes_written == transfer->size) {
-		if (check_digest(transfer) < 0)
+	if (party->state == CONNECTION_ENDED && receiver->bytes_written == party->size) {
+		if (check_digest(party) < 0)
 			return -1;
-		transfer->state = CONNECTION_IDLE;
-		submit_job(transfer->workers, &receiver->commit);
+		party->state = CONNECTION_IDLE;
+		submit_job(party->workers, &receiver->commit);
 	}
-	show_progress(transfer->progress, receiver->bytes_written);
+	show_progress(party->progress, receiver->bytes_written);
 	return announced + written + passed > 0;
 }
 
@@ -450,19 +448,19 @@ static int advance_receiver(struct receiver *receiver)
  */
 static bool can_finish_without_sender(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 
-	if (transfer->state != CONNECTION_IDLE || !transfer->requested ||
-	    !transfer->control->peer_closed)
+	if (party->state != CONNECTION_IDLE || !party->requested ||
+	    !party->control->peer_closed)
 		return false;
-	control_close(transfer->control);
-	*transfer->failure = (struct failure){ 0 };
+	control_close(party->control);
+	*party->failure = (struct failure){ 0 };
 	return true;
 }
 
 static int receive_chunks(struct receiver *receiver)
 {
-	struct connection *connection = &receiver->transfer->connection;
+	struct connection *connection = &receiver->party->connection;
 
 	while (connection->state != CONNECTION_DONE) {
 		int moved = is_restoring(connection) ? restore_connection(connection)
@@ -482,40 +480,40 @@ static int receive_chunks(struct receiver *receiver)
 /* The copy fails only if the file does not have its name yet. */
 static int abandon_copy(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	bool abandoned = abandon_target(&receiver->target), shared = false;
 
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
-		control_send_failure(transfer->control);
+		control_send_failure(party->control);
 		/* The sender may still have this side's memory open: see <pier/ipc.h>. */
-		shared = transfer->link.ipc && transfer->state < CONNECTION_ENDED &&
-			 !control_await_close(transfer->control);
+		shared = party->stream.ipc && party->state < CONNECTION_ENDED &&
+			 !control_await_close(party->control);
 	}
 	stop_relay(receiver->relay);
 	receiver->relay = NULL;
 	if (abandoned)
-		control_close(transfer->control);
-	stop_workers(transfer->workers);
-	transfer->workers = NULL;
+		control_close(party->control);
+	stop_workers(party->workers);
+	party->workers = NULL;
 	/* The sender does not answer: leave the memory to the end of this process. */
 	if (shared)
-		transfer->link.buffer = NULL;
+		party->stream.buffer = NULL;
 	if (abandoned)
 		return -1;
-	*transfer->failure = receiver->commit_failure;
-	return transfer->failure->status ? -1 : 0;
+	*party->failure = receiver->commit_failure;
+	return party->failure->status ? -1 : 0;
 }
 
 /* In a dry run: show the notices of the sending server. */
-static int take_file_notices(struct transfer *transfer)
+static int take_file_notices(struct party *party)
 {
 	struct frame frame;
 
 	do {
-		if (control_receive(transfer->control, &frame) < 0 ||
+		if (control_receive(party->control, &frame) < 0 ||
 		    (frame.type != FRAME_END &&
-		     take_frame(&transfer->connection, &frame) < 0))
+		     take_frame(&party->connection, &frame) < 0))
 			return -1;
 	} while (frame.type != FRAME_END);
 	return 0;
@@ -523,61 +521,59 @@ static int take_file_notices(struct transfer *transfer)
 
 static int receive_file(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct party *party = receiver->party;
 	struct source_message source;
 
-	if (expect_message(transfer->control, FRAME_SOURCE, &source) < 0 ||
-	    open_target(&receiver->target, transfer, &source) < 0)
+	if (expect_message(party->control, FRAME_SOURCE, &source) < 0 ||
+	    open_target(&receiver->target, party, &source) < 0)
 		return -1;
-	if (transfer->settings->dry_run)
-		return transfer->client ? take_file_notices(transfer) : 0;
-	begin_progress(transfer->progress, source.size);
-	if (transfer->settings->partial &&
-	    offer_segments(transfer, &receiver->target) < 0)
+	if (party->settings->dry_run)
+		return party->client ? take_file_notices(party) : 0;
+	begin_progress(party->progress, source.size);
+	if (party->settings->partial && offer_segments(party, &receiver->target) < 0)
 		return -1;
-	if (transfer->settings->chain && join_chain(transfer, &receiver->relay) < 0)
+	if (party->settings->chain && join_chain(party, &receiver->relay) < 0)
 		return -1;
-	receiver->bytes_announced = skip_kept(&transfer->kept, 0);
-	receiver->bytes_written = transfer->kept.bytes;
-	if (prepare_transfer(transfer) < 0 ||
+	receiver->bytes_announced = skip_kept(&party->kept, 0);
+	receiver->bytes_written = party->kept.bytes;
+	if (prepare_party(party) < 0 ||
 	    (receiver->relay && start_relay(receiver->relay) < 0))
 		return -1;
-	receiver->slots = open_slots(&transfer->link, receiver, run_store,
-				     transfer->failure);
-	if (!receiver->slots || connect_sides(&transfer->connection) < 0)
+	receiver->slots = open_slots(&party->stream, receiver, run_store, party->failure);
+	if (!receiver->slots || connect_sides(&party->connection) < 0)
 		return -1;
 	return receive_chunks(receiver);
 }
 
-int run_receiver(struct transfer *transfer)
+int run_receiver(struct party *party)
 {
 	struct receiver receiver = {
-		.transfer = transfer,
+		.party = party,
 		.target = { .file = { .fd = -1, .directory = -1 },
 			    .tree = { .base = -1, .above = -1, .stage = -1 } },
 		.commit.run = run_commit,
 	};
-	struct control *control = transfer->control;
+	struct control *control = party->control;
 	struct failure ignored = { 0 };
 	int result = receive_file(&receiver);
 
-	end_progress(transfer->progress);
+	end_progress(party->progress);
 	if (result < 0) {
-		name_down_port(&transfer->connection);
+		name_down_port(&party->connection);
 		result = abandon_copy(&receiver);
 	}
 	if (result == 0)
-		result = pass_notices(transfer) < 0 ? -1 : 0;
+		result = pass_notices(party) < 0 ? -1 : 0;
 	/* The copy has succeeded; a signal or a lost sender no longer makes it fail. */
 	control->failure = &ignored;
 	while (result == 0 && control->out >= 0 &&
 	       control_send(control, FRAME_DONE, NULL) < 0 &&
 	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer)
 		ignored = (struct failure){ 0 };
-	control->failure = transfer->failure;
+	control->failure = party->failure;
 	stop_relay(receiver.relay);
-	stop_workers(transfer->workers);
-	transfer->workers = NULL;
+	stop_workers(party->workers);
+	party->workers = NULL;
 	free(receiver.slots);
 	close_target(&receiver.target);
 	return result;

@@ -33,7 +33,7 @@ struct batch {
 
 /* A side of the agreement. */
 struct agreement {
-	struct transfer *transfer;
+	struct party *party;
 	struct target *target;	 /* of a receiver */
 	struct sources *sources; /* of a sender */
 	uint8_t *bytes;		 /* READ_SIZE */
@@ -41,38 +41,38 @@ struct agreement {
 	struct kept present;	 /* of a receiver: the segments that it may have */
 };
 
-static void show_kept(const struct transfer *transfer)
+static void show_kept(const struct party *party)
 {
-	skip_progress(transfer->progress, transfer->kept.bytes);
-	show_progress(transfer->progress, transfer->kept.bytes);
+	skip_progress(party->progress, party->kept.bytes);
+	show_progress(party->progress, party->kept.bytes);
 }
 
 /* Returns 1, 0 if the receiver does not have all of the bytes, or -1. */
 static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *ret_tag)
 {
-	struct transfer *transfer = agreement->transfer;
-	const struct kept *kept = &transfer->kept;
+	struct party *party = agreement->party;
+	const struct kept *kept = &party->kept;
 	uint64_t at = number * kept->segment, end = at + segment_length(kept, number);
 	uint8_t *bytes = agreement->bytes;
 	struct mac_state tag;
 	int read = 1;
 
-	begin_segment_tag(&tag, transfer->settings->secret, number);
+	begin_segment_tag(&tag, party->settings->secret, number);
 	while (read > 0 && at < end) {
 		size_t part = end - at < READ_SIZE ? (size_t)(end - at) : READ_SIZE;
 
-		if (keep_peer_waiting(&transfer->connection) < 0)
+		if (keep_peer_waiting(&party->connection) < 0)
 			read = -1;
 		else if (agreement->target)
 			read = read_target(agreement->target, at, bytes, part);
 		else if (read_sources(agreement->sources, at, bytes, part,
-				      transfer->failure) < 0)
+				      party->failure) < 0)
 			read = -1;
 		if (read > 0)
 			update_mac(&tag, bytes, part);
 		at += part;
 	}
-	if (read > 0 && finish_mac(&tag, ret_tag, CP_TAG_SIZE, transfer->failure) < 0)
+	if (read > 0 && finish_mac(&tag, ret_tag, CP_TAG_SIZE, party->failure) < 0)
 		read = -1;
 	drop_mac(&tag);
 	return read;
@@ -80,13 +80,13 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 
 static int open_agreement(struct agreement *agreement)
 {
-	uint64_t size = agreement->transfer->size;
+	uint64_t size = agreement->party->size;
 
 	agreement->bytes = malloc(READ_SIZE);
-	if (agreement->bytes && open_kept(&agreement->transfer->kept, size) == 0 &&
+	if (agreement->bytes && open_kept(&agreement->party->kept, size) == 0 &&
 	    (!agreement->target || open_kept(&agreement->present, size) == 0))
 		return 0;
-	return fail(agreement->transfer->failure, EXIT_FILE, "out of memory");
+	return fail(agreement->party->failure, EXIT_FILE, "out of memory");
 }
 
 /*
@@ -101,7 +101,7 @@ static int find_segments(struct agreement *agreement)
 	for (uint64_t i = 0; i < present->count; i++) {
 		uint64_t start = i * present->segment;
 
-		if (keep_peer_waiting(&agreement->transfer->connection) < 0)
+		if (keep_peer_waiting(&agreement->party->connection) < 0)
 			return -1;
 		if (i == 0 || data < start)
 			data = find_target_data(agreement->target, start);
@@ -138,23 +138,22 @@ static int fill_batch(struct agreement *agreement, struct batch *ret_batch)
 	return 0;
 }
 
-static int take_answer(struct transfer *transfer, const struct batch *batch)
+static int take_answer(struct party *party, const struct batch *batch)
 {
 	struct frame frame;
 	bool valid;
 
-	if (control_expect(transfer->control, FRAME_KEPT, &frame) < 0)
+	if (control_expect(party->control, FRAME_KEPT, &frame) < 0)
 		return -1;
 	valid = frame.length == batch->count;
 	for (uint32_t i = 0; valid && i < batch->count; i++) {
 		valid = frame.payload[i] <= 1;
 		if (frame.payload[i] == 1)
-			keep_segment(&transfer->kept, batch->numbers[i]);
+			keep_segment(&party->kept, batch->numbers[i]);
 	}
 	if (!valid)
-		return control_fail_invalid(transfer->control,
-					    "answer about what it keeps");
-	show_kept(transfer);
+		return control_fail_invalid(party->control, "answer about what it keeps");
+	show_kept(party);
 	return 0;
 }
 
@@ -162,14 +161,14 @@ static int take_answer(struct transfer *transfer, const struct batch *batch)
 static int offer_batches(struct agreement *agreement, struct batch *sent,
 			 struct batch *next)
 {
-	struct transfer *transfer = agreement->transfer;
+	struct party *party = agreement->party;
 
 	do {
 		struct batch *spare = sent;
 
 		if (fill_batch(agreement, next) < 0 ||
-		    (sent->count && take_answer(transfer, sent) < 0) ||
-		    control_send(transfer->control, FRAME_SEGMENTS, &next->writer) < 0)
+		    (sent->count && take_answer(party, sent) < 0) ||
+		    control_send(party->control, FRAME_SEGMENTS, &next->writer) < 0)
 			return -1;
 		sent = next;
 		next = spare;
@@ -180,22 +179,22 @@ static int offer_batches(struct agreement *agreement, struct batch *sent,
 /* The files of a tree have these bytes already. */
 static int keep_segments(struct agreement *agreement)
 {
-	struct transfer *transfer = agreement->transfer;
-	const struct kept *kept = &transfer->kept;
+	struct party *party = agreement->party;
+	const struct kept *kept = &party->kept;
 
-	for (uint64_t i = 0; transfer->tree && i < kept->count; i++)
+	for (uint64_t i = 0; party->tree && i < kept->count; i++)
 		if (is_kept(kept, i) &&
-		    (keep_peer_waiting(&transfer->connection) < 0 ||
-		     store_in_tree(transfer->tree, PART_KEPT, i * kept->segment, NULL,
-				   segment_length(kept, i), transfer->failure) < 0))
+		    (keep_peer_waiting(&party->connection) < 0 ||
+		     store_in_tree(party->tree, PART_KEPT, i * kept->segment, NULL,
+				   segment_length(kept, i), party->failure) < 0))
 			return -1;
-	skip_progress(transfer->progress, kept->bytes);
+	skip_progress(party->progress, kept->bytes);
 	return 0;
 }
 
-int offer_segments(struct transfer *transfer, struct target *target)
+int offer_segments(struct party *party, struct target *target)
 {
-	struct agreement agreement = { .transfer = transfer, .target = target };
+	struct agreement agreement = { .party = party, .target = target };
 	struct batch batches[2] = { { .count = 0 } };
 	int result = open_agreement(&agreement);
 
@@ -213,19 +212,19 @@ int offer_segments(struct transfer *transfer, struct target *target)
 /* In ascending order, so none comes twice. */
 static int compare_segment(struct agreement *agreement, struct wire_reader *reader)
 {
-	struct transfer *transfer = agreement->transfer;
+	struct party *party = agreement->party;
 	uint64_t number = get_u64(reader);
 	const uint8_t *theirs = get_bytes(reader, CP_TAG_SIZE);
 	uint8_t ours[CP_TAG_SIZE];
 
-	if (!theirs || number < agreement->next || number >= transfer->kept.count)
-		return control_fail_invalid(transfer->control, "list of what it has");
+	if (!theirs || number < agreement->next || number >= party->kept.count)
+		return control_fail_invalid(party->control, "list of what it has");
 	agreement->next = number + 1;
 	if (tag_segment(agreement, number, ours) < 0)
 		return -1;
 	if (CRYPTO_memcmp(ours, theirs, CP_TAG_SIZE) != 0)
 		return 0;
-	keep_segment(&transfer->kept, number);
+	keep_segment(&party->kept, number);
 	return 1;
 }
 
@@ -241,23 +240,23 @@ static int answer_batch(struct agreement *agreement, const struct frame *frame)
 		if (kept < 0)
 			return -1;
 		put_bytes(&writer, &byte, 1);
-		show_kept(agreement->transfer);
+		show_kept(agreement->party);
 	}
-	return control_send(agreement->transfer->control, FRAME_KEPT, &writer);
+	return control_send(agreement->party->control, FRAME_KEPT, &writer);
 }
 
-int compare_segments(struct transfer *transfer, struct sources *sources)
+int compare_segments(struct party *party, struct sources *sources)
 {
-	struct agreement agreement = { .transfer = transfer, .sources = sources };
+	struct agreement agreement = { .party = party, .sources = sources };
 	int result = open_agreement(&agreement);
 	struct frame frame = { .length = 1 };
 
 	while (result == 0 && frame.length > 0) {
-		result = control_expect(transfer->control, FRAME_SEGMENTS, &frame);
+		result = control_expect(party->control, FRAME_SEGMENTS, &frame);
 		if (result == 0 && frame.length > 0)
 			result = answer_batch(&agreement, &frame);
 	}
-	skip_progress(transfer->progress, transfer->kept.bytes);
+	skip_progress(party->progress, party->kept.bytes);
 	free(agreement.bytes);
 	return result;
 }

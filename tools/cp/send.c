@@ -4,11 +4,11 @@
 
 #include "chunk.h"
 #include "source.h"
-#include "transfer.h"
+#include "party.h"
 #include "units.h"
 
 struct sender {
-	struct transfer *transfer;
+	struct party *party;
 	struct sources sources;
 	struct slot *slots;
 	/* The number of the next chunk at each step. */
@@ -21,31 +21,31 @@ struct sender {
 
 static struct slot *slot_of(const struct sender *sender, uint64_t index)
 {
-	return &sender->slots[index % sender->transfer->link.depth];
+	return &sender->slots[index % sender->party->stream.depth];
 }
 
 /* Read the chunk into the slot, and add its bytes to the tag. */
 static int read_data(struct sender *sender, struct slot *slot, void *piece,
 		     struct mac_state *tag)
 {
-	struct transfer *transfer = sender->transfer;
+	struct party *party = sender->party;
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t done = chunk->hole ? chunk->length : 0;
 	size_t length;
 
 	for (; done < chunk->length; done += length) {
-		uint8_t *bytes = choose_memory(&transfer->link, slot, done, piece,
+		uint8_t *bytes = choose_memory(&party->stream, slot, done, piece,
 					       &length);
 
 		if (read_sources(&sender->sources, chunk->offset + done, bytes, length,
 				 &slot->failure) < 0 ||
 		    (bytes == piece &&
-		     put_piece(&transfer->link, slot, done, piece, length) < 0))
+		     put_piece(&party->stream, slot, done, piece, length) < 0))
 			return -1;
-		if (transfer->settings->verify)
+		if (party->settings->verify)
 			update_mac(tag, bytes, length);
 	}
-	return chunk->hole ? 0 : finish_pieces(&transfer->link, slot);
+	return chunk->hole ? 0 : finish_pieces(&party->stream, slot);
 }
 
 /* Runs on a worker. */
@@ -53,38 +53,38 @@ static void read_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
 	struct sender *sender = slot->owner;
-	struct transfer *transfer = sender->transfer;
+	struct party *party = sender->party;
 	struct mac_state tag;
 
-	begin_tag(&tag, transfer->settings->secret, slot->chunk.number);
+	begin_tag(&tag, party->settings->secret, slot->chunk.number);
 	if (read_data(sender, slot, piece, &tag) == 0 &&
 	    finish_tag(&tag, &slot->chunk, slot->tag, &slot->failure) == 0)
-		put_header(&transfer->link, slot);
+		put_header(&party->stream, slot);
 	drop_mac(&tag);
 }
 
 static void start_reading(struct sender *sender)
 {
-	struct transfer *transfer = sender->transfer;
-	const struct link *link = &transfer->link;
+	struct party *party = sender->party;
+	const struct stream *stream = &party->stream;
 	/* Of the record of any chunk. */
-	uint64_t most = link->ipc ? PIER_STREAM_BLOCK : link_stride(link);
+	uint64_t most = stream->ipc ? PIER_STREAM_BLOCK : stream_stride(stream);
 
-	while (sender->bytes_read < transfer->size) {
+	while (sender->bytes_read < party->size) {
 		struct slot *slot = slot_of(sender, sender->read);
 
 		if (slot->state != SLOT_FREE ||
-		    pier_transfer_limit(link->transfer) - sender->position < most)
+		    pier_transfer_limit(stream->transfer) - sender->position < most)
 			return;
 		slot->position = sender->position;
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
-		find_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
-		sender->bytes_read = skip_kept(&transfer->kept,
+		find_chunk(&sender->sources, party->stream.chunk, &slot->chunk);
+		sender->bytes_read = skip_kept(&party->kept,
 					       slot->chunk.offset + slot->chunk.length);
-		sender->position = record_end(&transfer->link, slot);
+		sender->position = record_end(&party->stream, slot);
 		slot->state = SLOT_WORKING;
-		submit_job(transfer->workers, &slot->job);
+		submit_job(party->workers, &slot->job);
 	}
 }
 
@@ -94,11 +94,11 @@ static int collect_read(struct sender *sender)
 	struct job *job;
 	int count = 0;
 
-	while ((job = take_finished_job(sender->transfer->workers))) {
+	while ((job = take_finished_job(sender->party->workers))) {
 		struct slot *slot = (struct slot *)job;
 
 		if (slot->failure.status)
-			return fail(sender->transfer->failure, slot->failure.status, "%s",
+			return fail(sender->party->failure, slot->failure.status, "%s",
 				    slot->failure.text);
 		slot->state = SLOT_READY;
 		count++;
@@ -109,27 +109,27 @@ static int collect_read(struct sender *sender)
 /* The time at which the rate limit allows the next chunk; 0: now. */
 static uint64_t next_allowed_ns(const struct sender *sender)
 {
-	const struct transfer *transfer = sender->transfer;
-	uint64_t rate = transfer->settings->rate, at;
+	const struct party *party = sender->party;
+	uint64_t rate = party->settings->rate, at;
 
 	if (!rate)
 		return 0;
-	at = transfer->started_ns +
+	at = party->started_ns +
 	     (uint64_t)((double)sender->bytes_posted * 1e9 / (double)rate);
 	return at > now_ns() ? at : 0;
 }
 
 static bool all_posted(const struct sender *sender)
 {
-	return sender->bytes_read == sender->transfer->size &&
+	return sender->bytes_read == sender->party->size &&
 	       sender->posted == sender->read;
 }
 
 /* In file order. Returns the number of chunks, or -1. */
 static int post_ready(struct sender *sender)
 {
-	struct transfer *transfer = sender->transfer;
-	struct link *link = &transfer->link;
+	struct party *party = sender->party;
+	struct stream *stream = &party->stream;
 	int count = 0;
 
 	while (sender->posted < sender->read &&
@@ -137,30 +137,30 @@ static int post_ready(struct sender *sender)
 	       !next_allowed_ns(sender)) {
 		struct slot *slot = slot_of(sender, sender->posted);
 
-		update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
-		if (pier_transfer_extend(link->transfer, record_end(link, slot)) < 0)
-			return fail_pier(transfer->failure, EXIT_DEVICE);
+		update_mac(&party->digest, slot->tag, CP_TAG_SIZE);
+		if (pier_transfer_extend(stream->transfer, record_end(stream, slot)) < 0)
+			return fail_pier(party->failure, EXIT_DEVICE);
 		slot->state = SLOT_POSTED;
 		sender->posted++;
 		sender->bytes_posted += slot->chunk.hole ? 0 : slot->chunk.length;
 		count++;
 	}
 	if (all_posted(sender))
-		link_finish(link);
+		stream_finish(stream);
 	return count;
 }
 
 /* Free the slots of chunks that the receiver has written. Returns how many. */
 static int free_slots(struct sender *sender)
 {
-	const struct link *link = &sender->transfer->link;
-	uint64_t position = link_credited(link);
+	const struct stream *stream = &sender->party->stream;
+	uint64_t position = stream_credited(stream);
 	int count = 0;
 
 	for (; sender->credited < sender->posted; sender->credited++, count++) {
 		struct slot *slot = slot_of(sender, sender->credited);
 
-		if (record_end(link, slot) > position)
+		if (record_end(stream, slot) > position)
 			break;
 		slot->state = SLOT_FREE;
 		sender->bytes_credited += slot->chunk.length;
@@ -176,20 +176,20 @@ static int advance_sender(struct sender *sender)
 	start_reading(sender);
 	read = collect_read(sender);
 	posted = read < 0 ? -1 : post_ready(sender);
-	ended = posted < 0 ? -1 : drive_link(&sender->transfer->connection);
+	ended = posted < 0 ? -1 : drive_link(&sender->party->connection);
 	if (ended >= 0)
 		credited = free_slots(sender);
-	passed = ended < 0 ? -1 : pass_notices(sender->transfer);
-	show_progress(sender->transfer->progress, sender->bytes_credited);
+	passed = ended < 0 ? -1 : pass_notices(sender->party);
+	show_progress(sender->party->progress, sender->bytes_credited);
 	return passed < 0 ? -1 : read + posted + ended + credited + passed > 0;
 }
 
 static int send_chunks(struct sender *sender)
 {
-	struct connection *connection = &sender->transfer->connection;
+	struct connection *connection = &sender->party->connection;
 
 	while (!all_posted(sender) || sender->credited < sender->posted ||
-	       connection->link.result <= 0) {
+	       connection->stream.result <= 0) {
 		int moved = is_restoring(connection) ? restore_connection(connection)
 						     : advance_sender(sender);
 		uint64_t wake = next_allowed_ns(sender);
@@ -203,20 +203,20 @@ static int send_chunks(struct sender *sender)
 
 static int finish_sending(struct sender *sender)
 {
-	struct transfer *transfer = sender->transfer;
-	struct connection *connection = &transfer->connection;
+	struct party *party = sender->party;
+	struct connection *connection = &party->connection;
 	struct wire_writer writer = { .length = 0 };
 	uint8_t digest[CP_DIGEST_SIZE];
 
-	if (link_close_peer(&connection->link) < 0)
-		return fail_pier(transfer->failure, EXIT_DEVICE);
-	if (check_sources(&sender->sources, transfer->failure) < 0 ||
-	    pass_notices(transfer) < 0 ||
-	    finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
+	if (stream_close_peer(&connection->stream) < 0)
+		return fail_pier(party->failure, EXIT_DEVICE);
+	if (check_sources(&sender->sources, party->failure) < 0 ||
+	    pass_notices(party) < 0 ||
+	    finish_mac(&party->digest, digest, sizeof(digest), party->failure) < 0)
 		return -1;
-	if (transfer->settings->verify)
+	if (party->settings->verify)
 		put_bytes(&writer, digest, sizeof(digest));
-	if (control_send(transfer->control, FRAME_END, &writer) < 0)
+	if (control_send(party->control, FRAME_END, &writer) < 0)
 		return -1;
 	restart_timeout(connection);
 	connection->state = CONNECTION_IDLE;
@@ -225,9 +225,9 @@ static int finish_sending(struct sender *sender)
 			/* The receiver may have named the file before it sees the
 			 * failure.
 			 */
-			if (!control_send_failure_unless_done(transfer->control))
+			if (!control_send_failure_unless_done(party->control))
 				return -1;
-			*transfer->failure = (struct failure){ 0 };
+			*party->failure = (struct failure){ 0 };
 			return 0;
 		}
 	return 0;
@@ -235,47 +235,45 @@ static int finish_sending(struct sender *sender)
 
 static int send_file(struct sender *sender)
 {
-	struct transfer *transfer = sender->transfer;
+	struct party *party = sender->party;
 	struct source_message message = { .size = 0 };
 
-	if (open_sources(&sender->sources, transfer, &message) < 0 ||
-	    send_message(transfer->control, FRAME_SOURCE, &message) < 0 ||
-	    (message.tree && send_list(transfer->control, &sender->sources.list) < 0))
+	if (open_sources(&sender->sources, party, &message) < 0 ||
+	    send_message(party->control, FRAME_SOURCE, &message) < 0 ||
+	    (message.tree && send_list(party->control, &sender->sources.list) < 0))
 		return -1;
-	transfer->size = message.size;
-	transfer->in_memory = message.in_memory;
-	transfer->losses = message.losses;
-	if (transfer->settings->dry_run)
+	party->size = message.size;
+	party->in_memory = message.in_memory;
+	party->losses = message.losses;
+	if (party->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
-	begin_progress(transfer->progress, message.size);
-	if (transfer->settings->partial &&
-	    compare_segments(transfer, &sender->sources) < 0)
+	begin_progress(party->progress, message.size);
+	if (party->settings->partial && compare_segments(party, &sender->sources) < 0)
 		return -1;
-	sender->bytes_read = skip_kept(&transfer->kept, 0);
-	sender->bytes_credited = transfer->kept.bytes;
-	if (prepare_transfer(transfer) < 0)
+	sender->bytes_read = skip_kept(&party->kept, 0);
+	sender->bytes_credited = party->kept.bytes;
+	if (prepare_party(party) < 0)
 		return -1;
-	sender->slots = open_slots(&transfer->link, sender, read_chunk,
-				   transfer->failure);
-	if (!sender->slots || connect_sides(&transfer->connection) < 0 ||
+	sender->slots = open_slots(&party->stream, sender, read_chunk, party->failure);
+	if (!sender->slots || connect_sides(&party->connection) < 0 ||
 	    send_chunks(sender) < 0)
 		return -1;
 	return finish_sending(sender);
 }
 
-int run_sender(struct transfer *transfer)
+int run_sender(struct party *party)
 {
-	struct sender sender = { .transfer = transfer,
+	struct sender sender = { .party = party,
 				 .sources.file = { .fd = -1, .content = -1 } };
 	int result = send_file(&sender);
 
 	if (result < 0)
-		name_down_port(&transfer->connection);
-	end_progress(transfer->progress);
-	stop_workers(transfer->workers);
-	transfer->workers = NULL;
+		name_down_port(&party->connection);
+	end_progress(party->progress);
+	stop_workers(party->workers);
+	party->workers = NULL;
 	/* Before the receiver learns of a failure. */
-	link_close_peer(&transfer->link);
+	stream_close_peer(&party->stream);
 	free(sender.slots);
 	close_sources(&sender.sources);
 	return result;

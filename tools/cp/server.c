@@ -9,7 +9,7 @@
 #include "path.h"
 #include "remote/control.h"
 #include "remote/start.h"
-#include "transfer.h"
+#include "party.h"
 
 enum {
 	/* Until the request sets it. */
@@ -136,7 +136,7 @@ static void serve_request(const struct server_options *options, int root,
 	struct words operands = { .count = 0 }, patterns = { .count = 0 };
 	struct progress none = { .shown = false };
 	struct request request;
-	struct transfer transfer = {
+	struct party party = {
 		.settings = &request.settings,
 		.side = &request.side,
 		.local = options->local,
@@ -149,23 +149,23 @@ static void serve_request(const struct server_options *options, int root,
 		.progress = &none,
 	};
 
-	open_notices(&transfer.notices, &transfer.budget);
+	open_notices(&party.notices, &party.budget);
 	if (take_request(control, &request) == 0 &&
 	    check_request(options, &request, control->failure) == 0 &&
 	    /* The sources of a tree follow the request. */
 	    (request.role != CP_SENDER || !request.settings.tree ||
 	     receive_words(control, &operands, &patterns) == 0) &&
 	    refuse_own_descriptors(&request, &operands, root, control->failure) == 0) {
-		transfer.role = request.role;
-		begin_transfer(&transfer);
-		if (transfer.role == CP_SENDER)
-			run_sender(&transfer);
+		party.role = request.role;
+		begin_party(&party);
+		if (party.role == CP_SENDER)
+			run_sender(&party);
 		else
-			run_receiver(&transfer);
+			run_receiver(&party);
 	}
 	control_send_failure(control);
-	close_transfer(&transfer);
-	close_notices(&transfer.notices);
+	close_party(&party);
+	close_notices(&party.notices);
 	free_words(&operands);
 	free_words(&patterns);
 }

@@ -10,7 +10,7 @@
 #include "file.h"
 #include "path.h"
 #include "source.h"
-#include "transfer.h"
+#include "party.h"
 
 enum {
 	FLUSH_SIZE = 64 << 20, /* between two keepalives */
@@ -142,7 +142,7 @@ static int spool_source(struct source *source, struct failure *failure)
 	return count < 0 ? fail_source(source, failure) : 0;
 }
 
-static int open_tree_source(struct sources *sources, struct transfer *transfer,
+static int open_tree_source(struct sources *sources, struct party *party,
 			    struct source_message *ret_message)
 {
 	struct walk *walk = &sources->walk;
@@ -150,49 +150,49 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 	struct stat stat;
 
 	*walk = (struct walk){
-		.root = transfer->root,
-		.secret = transfer->settings->secret,
-		.operands = transfer->operands,
-		.patterns = transfer->patterns,
-		.observer = &transfer->observer,
+		.root = party->root,
+		.secret = party->settings->secret,
+		.operands = party->operands,
+		.patterns = party->patterns,
+		.observer = &party->observer,
 	};
-	list->budget = &transfer->budget;
-	if (run_walk(walk, list, transfer->failure) < 0 || check_notices(transfer) < 0)
+	list->budget = &party->budget;
+	if (run_walk(walk, list, party->failure) < 0 || check_notices(party) < 0)
 		return -1;
 	*ret_message = (struct source_message){
 		.tree = true,
 		.size = list->size,
 		.sparse = list->sparse,
-		.several = transfer->operands->count > 1,
+		.several = party->operands->count > 1,
 		.contents = walk->contents,
 		.in_memory = walk->in_memory,
 		.losses = walk->losses,
 	};
-	tree_name(transfer->operands->all[0], ret_message->name);
+	tree_name(party->operands->all[0], ret_message->name);
 	if (walk->contents && fstat(walk->bases[0], &stat) == 0)
-		identify_file(&stat, transfer->settings->secret, ret_message->identity);
+		identify_file(&stat, party->settings->secret, ret_message->identity);
 	return 0;
 }
 
-static int open_file(struct source *file, struct transfer *transfer,
+static int open_file(struct source *file, struct party *party,
 		     struct source_message *ret_message)
 {
-	const struct cp_settings *settings = transfer->settings;
-	const char *path = transfer->side->path;
+	const struct cp_settings *settings = party->settings;
+	const char *path = party->side->path;
 	struct stat stat;
 
-	if (open_source(file, transfer->root, path, transfer->failure) < 0)
+	if (open_source(file, party->root, path, party->failure) < 0)
 		return -1;
 	/* Flush all pages, and note the file's state after that. */
 	for (uint64_t offset = 0; !settings->dry_run && offset < file->size;
 	     offset += FLUSH_SIZE) {
-		if (offset && keep_peer_waiting(&transfer->connection) < 0)
+		if (offset && keep_peer_waiting(&party->connection) < 0)
 			return -1;
 		flush_pages(file->fd, offset, FLUSH_SIZE);
 	}
 	if (!settings->dry_run && note_state(file) < 0)
-		return fail_source(file, transfer->failure);
-	if (spool_source(file, transfer->failure) < 0)
+		return fail_source(file, party->failure);
+	if (spool_source(file, party->failure) < 0)
 		return -1;
 	/* The page cache is faster for small chunks, because it reads ahead. */
 	if (settings->chunk >= PIECE_SIZE)
@@ -213,44 +213,44 @@ static int open_file(struct source *file, struct transfer *transfer,
 	return 0;
 }
 
-int open_sources(struct sources *sources, struct transfer *transfer,
+int open_sources(struct sources *sources, struct party *party,
 		 struct source_message *ret_message)
 {
-	sources->transfer = transfer;
-	transfer->files = 1;
-	if (!transfer->settings->tree)
-		return open_file(&sources->file, transfer, ret_message);
-	if (open_tree_source(sources, transfer, ret_message) < 0)
+	sources->party = party;
+	party->files = 1;
+	if (!party->settings->tree)
+		return open_file(&sources->file, party, ret_message);
+	if (open_tree_source(sources, party, ret_message) < 0)
 		return -1;
 	if (sources->list.count == 0 && !ret_message->contents)
-		return fail_empty(transfer);
+		return fail_empty(party);
 	/* A file alone is copied as without -r, and may then replace one of another
 	 * name. */
 	sources->is_tree = ret_message->several || ret_message->contents ||
 			   sources->list.count != 1 ||
 			   sources->list.entries[0].kind != LIST_FILE;
 	if (!sources->is_tree)
-		return open_file(&sources->file, transfer, ret_message);
-	transfer->files = sources->list.count;
+		return open_file(&sources->file, party, ret_message);
+	party->files = sources->list.count;
 	return 0;
 }
 
 int end_dry_run(const struct sources *sources, const struct source_message *message)
 {
-	struct transfer *transfer = sources->transfer;
+	struct party *party = sources->party;
 	struct frame frame;
 
-	if (transfer->client)
-		show_notices(transfer);
-	else if (pass_notices(transfer) < 0 ||
-		 control_send(transfer->control, FRAME_END, NULL) < 0)
+	if (party->client)
+		show_notices(party);
+	else if (pass_notices(party) < 0 ||
+		 control_send(party->control, FRAME_END, NULL) < 0)
 		return -1;
 	/* The other side looks at its destinations. */
-	if (control_expect(transfer->control, FRAME_DONE, &frame) < 0)
+	if (control_expect(party->control, FRAME_DONE, &frame) < 0)
 		return -1;
-	if (transfer->client)
+	if (party->client)
 		print_files(sources->is_tree ? &sources->list : NULL, message->name,
-			    transfer->progress->json, transfer->quiet);
+			    party->progress->json, party->quiet);
 	return 0;
 }
 
@@ -329,8 +329,7 @@ void find_chunk(struct sources *sources, size_t most, struct chunk *chunk)
 			chunk->length = most;
 	}
 	/* A chunk ends where the receiver has the next bytes. */
-	length = length_before_kept(&sources->transfer->kept, chunk->offset,
-				    chunk->length);
+	length = length_before_kept(&sources->party->kept, chunk->offset, chunk->length);
 	/* The data that was found is behind the hole: look again. */
 	if (chunk->hole && length < chunk->length)
 		sources->data_end = 0;
@@ -380,7 +379,7 @@ static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_dat
 {
 	const struct file_list *list = &sources->list;
 	struct list_range range = { list, offset, length };
-	char sentence[sizeof(sources->transfer->failure->text)];
+	char sentence[sizeof(sources->party->failure->text)];
 
 	while (next_part(&range)) {
 		struct list_entry *entry = range.entry;
@@ -398,7 +397,7 @@ static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_dat
 			if (reason && !atomic_exchange(&entry->failed, true)) {
 				snprintf(sentence, sizeof(sentence), "%.700s: %s",
 					 list_path(list, entry), reason);
-				add_notice(&sources->transfer->notices,
+				add_notice(&sources->party->notices,
 					   (uint32_t)(entry - list->entries), sentence);
 			}
 		}

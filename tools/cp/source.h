@@ -8,7 +8,7 @@
 
 #include "file.h"
 #include "list.h"
-#include "transfer.h"
+#include "party.h"
 
 /* The file that is read. Set both descriptors to -1 before open_source(). */
 struct source {
@@ -24,7 +24,7 @@ struct source {
 
 /* The file or the tree that a sender reads. Set the file's descriptors to -1 first. */
 struct sources {
-	struct transfer *transfer;
+	struct party *party;
 	struct source file;
 	bool is_tree; /* the files of a list, read as one sequence, instead: */
 	struct walk walk;
@@ -39,10 +39,10 @@ int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
 void close_source(struct source *source);
 
-int open_sources(struct sources *sources, struct transfer *transfer,
+int open_sources(struct sources *sources, struct party *party,
 		 struct source_message *ret_message);
 /* With --continue, before the transfer: agree on what is kept. See segments.c. */
-int compare_segments(struct transfer *transfer, struct sources *sources);
+int compare_segments(struct party *party, struct sources *sources);
 /* Instead of a transfer: list what would be copied, at the client. */
 int end_dry_run(const struct sources *sources, const struct source_message *message);
 /*

@@ -283,12 +283,12 @@ void close_destination(struct destination *file)
 }
 
 /* Whether the user asked for a file or a tree with that name at its end. */
-static bool was_requested(const struct transfer *transfer, const char *sent)
+static bool was_requested(const struct party *party, const char *sent)
 {
 	char requested[NAME_MAX + 1];
 
-	for (uint32_t i = 0; i < transfer->operands->count; i++) {
-		base_name(transfer->operands->all[i], requested);
+	for (uint32_t i = 0; i < party->operands->count; i++) {
+		base_name(party->operands->all[i], requested);
 		if (strcmp(requested, sent) == 0)
 			return true;
 	}
@@ -296,34 +296,34 @@ static bool was_requested(const struct transfer *transfer, const char *sent)
 }
 
 /* ".", "..", "/" or the home directory have contents, but no name. */
-static int check_tops(const struct transfer *transfer,
-		      const struct source_message *source, const struct file_list *list)
+static int check_tops(const struct party *party, const struct source_message *source,
+		      const struct file_list *list)
 {
 	char name[NAME_MAX + 1];
 
 	if (source->contents) {
-		base_name(transfer->operands->all[0], name);
-		if (transfer->operands->count == 1 && has_no_name(name))
+		base_name(party->operands->all[0], name);
+		if (party->operands->count == 1 && has_no_name(name))
 			return 0;
-		return fail(transfer->failure, EXIT_PEER,
+		return fail(party->failure, EXIT_PEER,
 			    "%s sent the contents of a directory, but a named one was "
 			    "requested",
-			    control_peer_name(transfer->control));
+			    control_peer_name(party->control));
 	}
 	for (uint32_t i = 0; i < list->count && list->entries[i].parent == LIST_TOP;
 	     i++) {
 		const char *path = list_path(list, &list->entries[i]);
 
-		if (!was_requested(transfer, path))
-			return fail(transfer->failure, EXIT_PEER,
+		if (!was_requested(party, path))
+			return fail(party->failure, EXIT_PEER,
 				    "%s sent '%s', which was not requested",
-				    control_peer_name(transfer->control), path);
+				    control_peer_name(party->control), path);
 		/* It would take the later files of the user elsewhere. */
 		if (list->entries[i].kind == LIST_LINK)
-			return fail(transfer->failure, EXIT_PEER,
+			return fail(party->failure, EXIT_PEER,
 				    "%s sent a symbolic link in place of '%s', which "
 				    "would have been followed there",
-				    control_peer_name(transfer->control), path);
+				    control_peer_name(party->control), path);
 	}
 	return 0;
 }
@@ -333,85 +333,84 @@ static int check_tops(const struct transfer *transfer,
  *
  * list  NULL: of a file
  */
-static int check_sent(const struct transfer *transfer,
-		      const struct source_message *source, const struct file_list *list)
+static int check_sent(const struct party *party, const struct source_message *source,
+		      const struct file_list *list)
 {
 	char name[NAME_MAX + 1];
 
-	if (!transfer->requested)
+	if (!party->requested)
 		return 0;
-	if (list && check_tops(transfer, source, list) < 0)
+	if (list && check_tops(party, source, list) < 0)
 		return -1;
 	/* With several sources the destination must be a directory: see find_base(). */
-	if (source->several != (transfer->operands->count > 1))
-		return fail(transfer->failure, EXIT_PEER,
+	if (source->several != (party->operands->count > 1))
+		return fail(party->failure, EXIT_PEER,
 			    "%s sent another number of sources than was requested",
-			    control_peer_name(transfer->control));
+			    control_peer_name(party->control));
 	/* That of a tree is the name of the stage, and of an earlier copy's. */
 	if (list)
-		tree_name(transfer->operands->all[0], name);
+		tree_name(party->operands->all[0], name);
 	else
-		base_name(transfer->requested, name);
+		base_name(party->requested, name);
 	return strcmp(name, source->name) == 0
 		       ? 0
-		       : fail(transfer->failure, EXIT_PEER,
+		       : fail(party->failure, EXIT_PEER,
 			      "%s sent %s'%s', but '%s' was requested",
-			      control_peer_name(transfer->control),
-			      list ? "" : "the file ", source->name, name);
+			      control_peer_name(party->control), list ? "" : "the file ",
+			      source->name, name);
 }
 
 static int receive_tree(struct target *target, const struct source_message *source)
 {
-	struct transfer *transfer = target->transfer;
+	struct party *party = target->party;
 	struct tree *tree = &target->tree;
 
-	if (!transfer->settings->tree)
-		return fail(transfer->failure, EXIT_PEER,
+	if (!party->settings->tree)
+		return fail(party->failure, EXIT_PEER,
 			    "%s sent a directory, which was not requested",
-			    control_peer_name(transfer->control));
-	tree->list.budget = &transfer->budget;
-	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
-	    check_sent(transfer, source, &tree->list) < 0)
+			    control_peer_name(party->control));
+	tree->list.budget = &party->budget;
+	if (receive_list(party->control, source->size, &tree->list) < 0 ||
+	    check_sent(party, source, &tree->list) < 0)
 		return -1;
-	transfer->tree = tree;
-	transfer->files = tree->list.count;
+	party->tree = tree;
+	party->files = tree->list.count;
 	return 0;
 }
 
-int open_target(struct target *target, struct transfer *transfer,
+int open_target(struct target *target, struct party *party,
 		const struct source_message *source)
 {
 	int result;
 
-	target->transfer = transfer;
-	target->file.observer = target->tree.observer = &transfer->observer;
+	target->party = party;
+	target->file.observer = target->tree.observer = &party->observer;
 	target->sparse = source->sparse;
-	transfer->size = source->size;
-	transfer->in_memory = source->in_memory;
-	transfer->losses = source->losses;
-	transfer->files = 1;
+	party->size = source->size;
+	party->in_memory = source->in_memory;
+	party->losses = source->losses;
+	party->files = 1;
 	if ((source->tree ? receive_tree(target, source)
-			  : check_sent(transfer, source, NULL)) < 0)
+			  : check_sent(party, source, NULL)) < 0)
 		return -1;
-	if (transfer->tree)
-		result = open_tree(transfer->tree, transfer->root, transfer->side->path,
-				   source, transfer->settings, transfer->failure);
+	if (party->tree)
+		result = open_tree(party->tree, party->root, party->side->path, source,
+				   party->settings, party->failure);
 	else
-		result = open_destination(&target->file, transfer->root,
-					  transfer->side->path, source,
-					  transfer->settings, transfer->failure);
-	if (result == 0 && transfer->settings->dry_run && transfer->client)
-		print_files(transfer->tree ? &target->tree.list : NULL, source->name,
-			    transfer->progress->json, transfer->quiet);
+		result = open_destination(&target->file, party->root, party->side->path,
+					  source, party->settings, party->failure);
+	if (result == 0 && party->settings->dry_run && party->client)
+		print_files(party->tree ? &target->tree.list : NULL, source->name,
+			    party->progress->json, party->quiet);
 	return result;
 }
 
 /* Some file systems take reserved space for data, so ask how long the file was. */
 uint64_t find_target_data(const struct target *target, uint64_t offset)
 {
-	uint64_t data, size = target->transfer->size;
+	uint64_t data, size = target->party->size;
 
-	if (target->transfer->tree)
+	if (target->party->tree)
 		return find_staged_data(&target->tree, offset);
 	if (offset >= target->file.present)
 		return size;
@@ -422,33 +421,31 @@ uint64_t find_target_data(const struct target *target, uint64_t offset)
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 		 size_t length)
 {
-	return target->transfer->tree
-		       ? read_staged(&target->tree, offset, ret_data, length)
-		       : read_exactly(NULL, target->file.fd, offset, ret_data, length) >
-				 0;
+	return target->party->tree ? read_staged(&target->tree, offset, ret_data, length)
+				   : read_exactly(NULL, target->file.fd, offset, ret_data,
+						  length) > 0;
 }
 
 bool abandon_target(struct target *target)
 {
 	/* Nothing has been opened before the transfer is known. */
-	return decide_fate(target->transfer && target->transfer->tree
-				   ? &target->tree.fate
-				   : &target->file.fate,
+	return decide_fate(target->party && target->party->tree ? &target->tree.fate
+								: &target->file.fate,
 			   COPY_ABANDONED);
 }
 
 int commit_target(struct target *target, struct failure *failure)
 {
-	return target->transfer->tree ? commit_tree(&target->tree, failure)
-				      : commit_destination(&target->file, failure);
+	return target->party->tree ? commit_tree(&target->tree, failure)
+				   : commit_destination(&target->file, failure);
 }
 
 void close_target(struct target *target)
 {
 	close_destination(&target->file);
 	close_tree(&target->tree);
-	if (target->transfer)
-		target->transfer->tree = NULL;
+	if (target->party)
+		target->party->tree = NULL;
 }
 
 /* A chunk on its way from its slot to the file. */
@@ -461,14 +458,14 @@ struct store {
 /* In pieces, which are still in the CPU cache when they are hashed. */
 static int copy_out(struct store *store, uint64_t done, uint8_t *ret_bytes, size_t length)
 {
-	struct transfer *transfer = store->target->transfer;
+	struct party *party = store->target->party;
 
 	while (length > 0) {
 		size_t piece = length < PIECE_SIZE ? length : PIECE_SIZE;
 
-		if (get_piece(&transfer->link, store->slot, done, ret_bytes, piece) < 0)
+		if (get_piece(&party->stream, store->slot, done, ret_bytes, piece) < 0)
 			return -1;
-		if (transfer->settings->verify)
+		if (party->settings->verify)
 			update_mac(&store->tag, ret_bytes, piece);
 		ret_bytes += piece;
 		done += piece;
@@ -501,7 +498,7 @@ static int store_buffered(struct store *store, uint64_t done, void *piece, size_
 
 	if (copy_out(store, done, piece, length) < 0)
 		return -1;
-	if (store->target->transfer->tree)
+	if (store->target->party->tree)
 		return store_in_tree(&store->target->tree, PART_DATA, offset, piece,
 				     length, &slot->failure);
 	return write_destination(file, offset, piece, length, &slot->failure);
@@ -537,7 +534,7 @@ static int store_hole(const struct store *store)
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t old;
 
-	if (store->target->transfer->tree)
+	if (store->target->party->tree)
 		return store_in_tree(&store->target->tree, PART_HOLE, chunk->offset, NULL,
 				     chunk->length, &slot->failure);
 	old = chunk->offset < file->present ? file->present - chunk->offset : 0;
@@ -550,7 +547,7 @@ static int store_hole(const struct store *store)
 
 void store_chunk(struct target *target, struct slot *slot, void *piece)
 {
-	const struct cp_settings *settings = target->transfer->settings;
+	const struct cp_settings *settings = target->party->settings;
 	struct store store = { .target = target, .slot = slot };
 	const struct chunk *chunk = &slot->chunk;
 	uint8_t tag[CP_TAG_SIZE];
@@ -563,6 +560,6 @@ void store_chunk(struct target *target, struct slot *slot, void *piece)
 		     "verification failed: bytes %" PRIu64 " to %" PRIu64
 		     " that arrived in %s memory differ from those the sender read",
 		     chunk->offset, chunk->offset + chunk->length - 1,
-		     target->transfer->link.report.memory);
+		     target->party->stream.report.memory);
 	drop_mac(&store.tag);
 }

@@ -8,7 +8,7 @@
 
 #include "chunk.h"
 #include "file.h"
-#include "transfer.h"
+#include "party.h"
 #include "tree.h"
 
 /*
@@ -34,9 +34,9 @@ struct destination {
  * The file or the tree that a receiver writes. Set the descriptors of both to -1 first.
  */
 struct target {
-	struct transfer *transfer;
+	struct party *party;
 	struct destination file;
-	struct tree tree; /* instead, if transfer->tree is set */
+	struct tree tree; /* instead, if party->tree is set */
 	bool sparse;
 };
 
@@ -59,7 +59,7 @@ void close_destination(struct destination *file);
  * Receive the list of a tree, check what was sent, and open the destination. With
  * settings->dry_run only print what would be copied, at the client.
  */
-int open_target(struct target *target, struct transfer *transfer,
+int open_target(struct target *target, struct party *party,
 		const struct source_message *source);
 /*
  * With settings->partial: the first byte at or after `offset` that may be data of an
@@ -70,7 +70,7 @@ uint64_t find_target_data(const struct target *target, uint64_t offset);
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 		 size_t length);
 /* With --continue, after open_target(): agree on what is kept. See segments.c. */
-int offer_segments(struct transfer *transfer, struct target *target);
+int offer_segments(struct party *party, struct target *target);
 /*
  * Copy the chunk out of its slot, check its tag, and write it to the file, or to the
  * file's queue. A failure is the slot's. Runs on a worker.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_LINK_H
-#define PIER_TOOLS_CP_LINK_H
+#ifndef PIER_TOOLS_CP_STREAM_H
+#define PIER_TOOLS_CP_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,19 +21,19 @@ struct rail {
 /*
  * One side's memory and NICs, and the stream between the sides (<pier/stream.h>): a
  * sequence of records, which chunk.h describes. The stream's memory has room for `depth`
- * records of `chunk` bytes. Zero the struct before open_link().
+ * records of `chunk` bytes. Zero the struct before open_stream().
  */
-struct link {
+struct stream {
 	struct rail rails[CP_RAILS_MAX];
 	uint32_t rail_count;
 	struct pier_buffer *buffer;
-	bool borrowed;		  /* the buffer is another link's */
+	bool borrowed;		  /* the buffer is another stream's */
 	struct pier_buffer *peer; /* with ipc, the sender's: the receiver's buffer */
 	uint8_t *headers;	  /* with ipc: the stream's memory, for headers alone */
 	uint64_t stream_size;
 	struct pier_transfer *transfer; /* the sender's end of the stream */
 	struct pier_receiver *receiver; /* the receiver's */
-	int result;			/* of link_progress(), when it was called last */
+	int result;			/* of stream_progress(), when it was called last */
 	uint64_t released;		/* by the receiver: all before this position */
 	bool finished;			/* by the sender: nothing follows */
 	size_t chunk;			/* a multiple of CP_CHUNK_MIN */
@@ -48,24 +48,24 @@ struct link {
  * more slots than a file of `size` needs. If both sides are on this host (`local`), soft0
  * is used if no RDMA device can be.
  *
- * A relay uses the buffer of the link that it receives from: borrow_memory() first.
+ * A relay uses the buffer of the stream that it receives from: borrow_memory() first.
  */
-void borrow_memory(struct link *link, const struct link *owner);
-int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
-	      const struct cp_side *side, bool local, uint64_t size,
-	      struct control *control);
-int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_setup,
-	       struct failure *failure);
+void borrow_memory(struct stream *stream, const struct stream *owner);
+int open_stream(struct stream *stream, enum cp_role role,
+		const struct cp_settings *settings, const struct cp_side *side,
+		bool local, uint64_t size, struct control *control);
+int stream_setup(struct stream *stream, enum cp_role role,
+		 struct setup_message *ret_setup, struct failure *failure);
 /* With ipc, before the receiver may free its memory. */
-int link_close_peer(struct link *link);
+int stream_close_peer(struct stream *stream);
 /* Close everything that is open. Returns 1 if something is still in use, which is a bug.
  */
-int close_link(struct link *link);
+int close_stream(struct stream *stream);
 
 /* The bytes of a record with a whole chunk. */
-static inline size_t link_stride(const struct link *link)
+static inline size_t stream_stride(const struct stream *stream)
 {
-	return PIER_STREAM_BLOCK + link->chunk;
+	return PIER_STREAM_BLOCK + stream->chunk;
 }
 
 /*
@@ -76,25 +76,25 @@ static inline size_t link_stride(const struct link *link)
  * stall_ms  how long the stream waits for a sign of the other side
  * remotes   the receiver's memory, for each rail
  */
-int link_begin_receiving(struct link *link, int stall_ms);
-int link_begin_sending(struct link *link, int stall_ms,
-		       const struct pier_remote *remotes);
+int stream_begin_receiving(struct stream *stream, int stall_ms);
+int stream_begin_sending(struct stream *stream, int stall_ms,
+			 const struct pier_remote *remotes);
 /* The sender has extended the stream to its end. */
-void link_finish(struct link *link);
+void stream_finish(struct stream *stream);
 /* Of the sender: up to where the stream is extended. */
-uint64_t link_extended(const struct link *link);
+uint64_t stream_extended(const struct stream *stream);
 /* Of the sender: up to where the receiver needs nothing any more. */
-uint64_t link_credited(const struct link *link);
+uint64_t stream_credited(const struct stream *stream);
 /* Drive this side's end: 0; 1 it has ended; or -errno. */
-int link_progress(struct link *link);
+int stream_progress(struct stream *stream);
 /* Stop all channels, and with them the stream. */
-void link_stop(struct link *link);
+void stream_stop(struct stream *stream);
 /* How the rail carries the stream now; its error is 0 if it does. */
-struct pier_rail_status link_rail_status(const struct link *link, uint32_t index);
+struct pier_rail_status stream_rail_status(const struct stream *stream, uint32_t index);
 
 /* Whether a port of this side is down; then says how, and what to do. */
-bool link_find_down_port(const struct link *link, char *ret_text, size_t size);
+bool stream_find_down_port(const struct stream *stream, char *ret_text, size_t size);
 /* The first broken rail; one whose peer was unreachable before one that was flushed. */
-const struct rail *link_find_broken_rail(const struct link *link);
+const struct rail *stream_find_broken_rail(const struct stream *stream);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "transfer.h"
+#include "party.h"
 
 enum {
 	/* A few threads saturate memory or the disk. */
@@ -75,150 +75,149 @@ void close_notices(struct notices *notices)
 	pthread_mutex_destroy(&notices->lock);
 }
 
-int prepare_transfer(struct transfer *transfer)
+int prepare_party(struct party *party)
 {
-	struct connection *connection = &transfer->connection;
+	struct connection *connection = &party->connection;
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned int threads = THREADS_CHOSEN_MAX;
 
-	if (open_connection(connection, transfer->size) < 0)
+	if (open_connection(connection, party->size) < 0)
 		return -1;
-	transfer->report = connection->link.report;
-	if (connection->link.substitute && transfer->client && !transfer->quiet)
+	party->report = connection->stream.report;
+	if (connection->stream.substitute && party->client && !party->quiet)
 		print_error("pier cp: no usable RDMA device: using the software "
 			    "NIC " PIER_SOFT_DEVICE);
-	begin_digest(&transfer->digest, transfer->settings->secret, transfer->size);
+	begin_digest(&party->digest, party->settings->secret, party->size);
 	if (processors < 2 * THREADS_CHOSEN_MAX)
 		threads = processors > 1 ? (unsigned int)(processors + 1) / 2 : 1;
 	/* Nothing reads ahead of direct reads: some threads wait for the disk. */
-	if (transfer->role == CP_SENDER)
+	if (party->role == CP_SENDER)
 		threads *= 2;
-	if (transfer->settings->threads)
-		threads = transfer->settings->threads;
-	return start_workers(threads, PIECE_SIZE, &connection->workers,
-			     transfer->failure);
+	if (party->settings->threads)
+		threads = party->settings->threads;
+	return start_workers(threads, PIECE_SIZE, &connection->workers, party->failure);
 }
 
-void close_transfer(struct transfer *transfer)
+void close_party(struct party *party)
 {
-	close_connection(&transfer->connection);
-	close_kept(&transfer->kept);
-	drop_mac(&transfer->digest);
+	close_connection(&party->connection);
+	close_kept(&party->kept);
+	drop_mac(&party->digest);
 }
 
 /* The user's part; the terminal may show the progress in this line. */
-static void show_notice(struct transfer *transfer, uint32_t number, const char *sentence)
+static void show_notice(struct party *party, uint32_t number, const char *sentence)
 {
-	end_progress(transfer->progress);
+	end_progress(party->progress);
 	print_error("pier cp: %s", sentence);
-	transfer->left_out += number != NOTICE_OF_DESTINATION;
+	party->left_out += number != NOTICE_OF_DESTINATION;
 }
 
 /* Take FRAME_FILE. */
 static int take_file_notice(struct connection *connection, const struct frame *frame)
 {
-	struct transfer *transfer = (struct transfer *)connection;
+	struct party *party = (struct party *)connection;
 	struct file_notice notice;
 
-	if (parse_message(transfer->control, frame, &notice) < 0)
+	if (parse_message(party->control, frame, &notice) < 0)
 		return -1;
 	/* An honest server has found room for all of them beside its list. */
-	if (transfer->settings->dry_run &&
-	    !charge_budget(&transfer->budget, notice_size(notice.sentence)))
-		return control_fail_invalid(transfer->control,
+	if (party->settings->dry_run &&
+	    !charge_budget(&party->budget, notice_size(notice.sentence)))
+		return control_fail_invalid(party->control,
 					    "number of files that are left out");
-	if (transfer->client)
-		show_notice(transfer, NOTICE_OF_NO_FILE, notice.sentence);
-	if (connection->role == CP_RECEIVER && transfer->tree &&
-	    notice.number < transfer->tree->list.count)
-		atomic_store(&transfer->tree->list.entries[notice.number].failed, true);
+	if (party->client)
+		show_notice(party, NOTICE_OF_NO_FILE, notice.sentence);
+	if (connection->role == CP_RECEIVER && party->tree &&
+	    notice.number < party->tree->list.count)
+		atomic_store(&party->tree->list.entries[notice.number].failed, true);
 	return 0;
 }
 
 static int keep_alive(void *context)
 {
-	struct transfer *transfer = context;
+	struct party *party = context;
 
 	/* A walk calls it only after much work, so each call sends a keepalive. */
-	if (transfer->role == CP_SENDER)
-		transfer->keepalive_ns = 0;
-	return keep_peer_waiting(&transfer->connection);
+	if (party->role == CP_SENDER)
+		party->keepalive_ns = 0;
+	return keep_peer_waiting(&party->connection);
 }
 
 static void report_left_out(void *context, const char *sentence)
 {
-	struct transfer *transfer = context;
+	struct party *party = context;
 
-	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
+	add_notice(&party->notices, NOTICE_OF_NO_FILE, sentence);
 }
 
 /* A single file has no list, and few notices. */
-void begin_transfer(struct transfer *transfer)
+void begin_party(struct party *party)
 {
-	const struct cp_settings *settings = transfer->settings;
+	const struct cp_settings *settings = party->settings;
 	uint64_t chunks = settings->tree ? settings->chunk * settings->depth : 0;
 
-	transfer->take_file = take_file_notice;
-	transfer->observer = (struct observer){ keep_alive, report_left_out, transfer };
-	atomic_store(&transfer->budget.left, CP_MEMORY_MAX - chunks);
+	party->take_file = take_file_notice;
+	party->observer = (struct observer){ keep_alive, report_left_out, party };
+	atomic_store(&party->budget.left, CP_MEMORY_MAX - chunks);
 }
 
-void show_notices(struct transfer *transfer)
+void show_notices(struct party *party)
 {
 	/* It ends the remote shells, too (Ctrl-C): that does not leave a destination out.
 	 */
-	bool signalled = transfer->failure->status > EXIT_SIGNAL &&
-			 !transfer->control->failure_from_peer;
+	bool signalled = party->failure->status > EXIT_SIGNAL &&
+			 !party->control->failure_from_peer;
 	struct notice *notice;
 
-	while (transfer->client && (notice = take_notice(&transfer->notices))) {
+	while (party->client && (notice = take_notice(&party->notices))) {
 		if (!signalled || notice->number != NOTICE_OF_DESTINATION)
-			show_notice(transfer, notice->number, notice->sentence);
+			show_notice(party, notice->number, notice->sentence);
 		free(notice);
 	}
 }
 
 /* A server has no user: its client shows the first of its notices. */
-int fail_empty(struct transfer *transfer)
+int fail_empty(struct party *party)
 {
-	struct notice *notice = transfer->client ? NULL : take_notice(&transfer->notices);
+	struct notice *notice = party->client ? NULL : take_notice(&party->notices);
 
-	show_notices(transfer);
-	fail(transfer->failure, EXIT_FILE, "there is nothing to copy%s%s",
+	show_notices(party);
+	fail(party->failure, EXIT_FILE, "there is nothing to copy%s%s",
 	     notice ? ": " : "", notice ? notice->sentence : "");
 	free(notice);
 	return -1;
 }
 
-int check_notices(const struct transfer *transfer)
+int check_notices(const struct party *party)
 {
-	if (!transfer->notices.lost)
+	if (!party->notices.lost)
 		return 0;
-	return fail(transfer->failure, EXIT_FILE,
+	return fail(party->failure, EXIT_FILE,
 		    "there is no memory to report all files that cannot be copied: leave "
 		    "them out with --exclude, or copy fewer directories at a time");
 }
 
-int pass_notices(struct transfer *transfer)
+int pass_notices(struct party *party)
 {
 	struct notice *notice;
 	int result = 0, count = 0;
 
-	while (result == 0 && (notice = take_notice(&transfer->notices))) {
+	while (result == 0 && (notice = take_notice(&party->notices))) {
 		struct file_notice message = { .number = notice->number };
 
-		if (transfer->client)
-			show_notice(transfer, notice->number, notice->sentence);
+		if (party->client)
+			show_notice(party, notice->number, notice->sentence);
 		snprintf(message.sentence, sizeof(message.sentence), "%s",
 			 notice->sentence);
 		/* A receiver must leave the file out, too, and a server has no user. */
 		if (notice->number != NOTICE_OF_DESTINATION &&
-		    (transfer->role == CP_SENDER || !transfer->client))
-			result = send_message(transfer->control, FRAME_FILE, &message);
+		    (party->role == CP_SENDER || !party->client))
+			result = send_message(party->control, FRAME_FILE, &message);
 		free(notice);
 		count++;
 	}
 	if (result == 0)
-		result = check_notices(transfer);
+		result = check_notices(party);
 	return result < 0 ? -1 : count;
 }

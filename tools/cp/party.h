@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_TRANSFER_H
-#define PIER_TOOLS_CP_TRANSFER_H
+#ifndef PIER_TOOLS_CP_PARTY_H
+#define PIER_TOOLS_CP_PARTY_H
 
 #include <pthread.h>
 
@@ -37,9 +37,9 @@ void add_notice(struct notices *notices, uint32_t number, const char *sentence);
 void close_notices(struct notices *notices);
 
 /* One side of a copy: what sender and receiver share, above the connection. */
-struct transfer {
+struct party {
 	union {
-		struct connection; /* its members are also the transfer's: -fms-extensions
+		struct connection; /* its members are also the party's: -fms-extensions
 				    */
 		struct connection connection;
 	};
@@ -65,15 +65,15 @@ struct transfer {
 /* Functions that return int return 0, or -1 with the failure set. */
 
 /* Call when the settings are known. */
-void begin_transfer(struct transfer *transfer);
+void begin_party(struct party *party);
 /* Open device, memory, channel and threads of this side. */
-int prepare_transfer(struct transfer *transfer);
-void close_transfer(struct transfer *transfer);
+int prepare_party(struct party *party);
+void close_party(struct party *party);
 
 /* Read the source and send it (send.c). */
-int run_sender(struct transfer *transfer);
+int run_sender(struct party *party);
 /* Receive the file and write the destination (receive.c). */
-int run_receiver(struct transfer *transfer);
+int run_receiver(struct party *party);
 
 /*
  * Files of a tree that are not copied: each side has notices of its own, and the client
@@ -81,12 +81,12 @@ int run_receiver(struct transfer *transfer);
  */
 
 /* Print the notices of a client's own side. */
-void show_notices(struct transfer *transfer);
+void show_notices(struct party *party);
 /* Print the notices of this side, or send them, or both. Returns how many; or -1. */
-int pass_notices(struct transfer *transfer);
+int pass_notices(struct party *party);
 /* All files are left out. Returns -1 with the failure set. */
-int fail_empty(struct transfer *transfer);
+int fail_empty(struct party *party);
 /* Fails if the memory did not suffice for all notices. */
-int check_notices(const struct transfer *transfer);
+int check_notices(const struct party *party);
 
 #endif
