@@ -57,23 +57,33 @@ struct pier_srq;
 
 /** How a wait spends its time until something completes. */
 enum pier_waiting {
+	/** In attributes: not set. No way to wait. */
+	PIER_WAIT_UNSET = 0,
 	/**
 	 * Poll for spin_us, then sleep. A completion that arrives soon costs no system
 	 * call and no context switch; one that takes long occupies no CPU. The default.
 	 */
-	PIER_WAIT_ADAPTIVE = 0,
+	PIER_WAIT_ADAPTIVE = 1,
 	/** Poll until the timeout and never sleep: the lowest latency. */
-	PIER_WAIT_POLL = 1,
+	PIER_WAIT_POLL = 2,
 	/** Sleep at once. */
-	PIER_WAIT_EVENT = 2,
+	PIER_WAIT_EVENT = 3,
 };
 
 /**
- * The attributes of a new channel. Set them up with pier_channel_attr_init().
+ * The value of a member of attributes that is not set. It is no legal value of any
+ * member. Attributes are initialised to it if their defaults depend on the environment or
+ * the device.
+ */
+#define PIER_UNSET UINT32_MAX
+
+/**
+ * The attributes of a new channel. Set them up with pier_channel_attr_init(), which
+ * leaves every member unset.
  *
- * A member that has its default value counts as not set. It takes the value that the
- * environment variable PIER_CHANNEL gives it, and is then clamped to the device's
- * limits. A member with any other value is used as it is, or refused.
+ * An unset member takes the value that the environment variable PIER_CHANNEL gives it,
+ * or else its default, which is clamped to the device's limits. A member that is set is
+ * used as it is, or refused, also if it is set to its default.
  *
  *	PIER_CHANNEL=tc=106,gid=3,timeout=20
  *
@@ -83,85 +93,97 @@ enum pier_waiting {
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
 	size_t size;
-	uint32_t port;	       /**< port of the device, from 1 */
-	uint32_t max_send_wr;  /**< outstanding sends, writes and reads, at most */
-	uint32_t max_recv_wr;  /**< outstanding receives, at most */
-	uint32_t max_send_sge; /**< elements per send, write or read, at most */
-	uint32_t max_recv_sge; /**< elements per receive, at most */
+	uint32_t port; /**< port of the device, from 1; unset: 1 */
+	/** Outstanding sends, writes and reads, at most; unset: 16. */
+	uint32_t max_send_wr;
+	uint32_t max_recv_wr; /**< outstanding receives, at most; unset: 16 */
+	/** Elements per send, write or read, at most; unset: 16. */
+	uint32_t max_send_sge;
+	uint32_t max_recv_sge; /**< elements per receive, at most; unset: 16 */
 	/**
 	 * The CPU copies sends and writes of up to this many bytes when they are
 	 * posted, so the caller may change the memory at once. Memory that the CPU does
 	 * not find at the region's iova is not copied: that of a GPU, a bounce buffer,
 	 * an fd of a dma-buf, ranges joined under one key, or any with another iova.
-	 * Its requests are posted like longer ones. 0: no inline data.
+	 * Its requests are posted like longer ones. 0: no inline data. Unset: 0.
 	 */
 	uint32_t max_inline;
-	/** In bytes; clamped to the port's MTU and the peer's; 0: the port's MTU. */
+	/**
+	 * In bytes; clamped to the port's MTU and the peer's; 0: the port's MTU. Unset:
+	 * 0.
+	 */
 	uint32_t mtu;
 	/**
 	 * Reads and atomics in flight at once; clamped to the device's limit and to the
 	 * number that the peer serves. max_dest_rd_atomic is the number that this end
-	 * serves.
+	 * serves. Up to 255; unset: 16.
 	 */
-	uint8_t max_rd_atomic;
+	uint32_t max_rd_atomic;
 	/**
-	 * Local ack timeout, 4.096 us * 2^n, n < 32; 0: no timeout (not recommended). The
-	 * default, 18, is 1.07 s: with 7 retries, a peer or a port may be away for 7
+	 * Local ack timeout, 4.096 us * 2^n, n < 32; 0: no timeout (not recommended).
+	 * Unset: 18, which is 1.07 s: with 7 retries, a peer or a port may be away for 7
 	 * seconds.
 	 */
-	uint8_t timeout;
-	/** Transport retries, 0 to 7. On rxe, where 7 means no limit, 7 becomes 6. */
-	uint8_t retry_count;
+	uint32_t timeout;
 	/**
-	 * Retries after an RNR NAK, 0 to 6; 7, the default: no limit. The deadline of the
+	 * Transport retries, 0 to 7; unset: 7. On rxe, where 7 means no limit, 7
+	 * becomes 6.
+	 */
+	uint32_t retry_count;
+	/**
+	 * Retries after an RNR NAK, 0 to 6; 7: no limit. Unset: 7. The deadline of the
 	 * waiting call then bounds a send to a peer that posts no receive, and the error
 	 * message names this as a possible cause.
 	 */
-	uint8_t rnr_retry_count;
+	uint32_t rnr_retry_count;
 	/**
 	 * A code of IBTA table 45: 0 is 655.36 ms, 1 to 31 are 0.01, 0.02, 0.03, 0.04,
 	 * 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92, 2.56, 3.84,
 	 * 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84,
-	 * 245.76, 327.68 and 491.52 ms. The default, 12, is 0.64 ms.
+	 * 245.76, 327.68 and 491.52 ms. Unset: 12, 0.64 ms.
 	 */
-	uint8_t min_rnr_timer;
-	uint8_t service_level; /**< 0 to 15 */
+	uint32_t min_rnr_timer;
+	uint32_t service_level; /**< 0 to 15; unset: 0 */
 	/**
 	 * Of packets with a GID. PIER_TRAFFIC_CLASS_PORT: with RoCE v2, what the
 	 * administrator set for the port
 	 * (/sys/class/infiniband/DEVICE/tc/PORT/traffic_class), or 106 (DSCP 26 with
-	 * ECN), as in UCX; otherwise 0.
+	 * ECN), as in UCX; otherwise 0. Up to 255; unset: PIER_TRAFFIC_CLASS_PORT.
 	 */
-	uint8_t traffic_class;
-	uint8_t hop_limit;
+	uint32_t traffic_class;
+	uint32_t hop_limit; /**< of packets with a GID, up to 255; unset: 64 */
 	/**
-	 * Index into the port's GID table; -1: pier offers those of interfaces of this
-	 * network namespace to the peer, and both ends choose a pair of one type,
+	 * Index into the port's GID table. PIER_GID_ANY: pier offers those of interfaces
+	 * of this network namespace to the peer, and both ends choose a pair of one type,
 	 * address family and, if possible, subnet, preferring RoCE v2 and IPv4. A peer
-	 * without pier uses the one in the endpoint.
+	 * without pier uses the one in the endpoint. Unset: PIER_GID_ANY.
 	 */
-	int gid_index;
+	uint32_t gid_index;
 	/**
-	 * First PSN, 24 bits; PIER_PSN_RANDOM: a random one. pier_channel_reset()
-	 * always chooses a new one.
+	 * First PSN, 24 bits; unset: a random one. pier_channel_reset() always chooses a
+	 * new one.
 	 */
 	uint32_t psn;
 	/**
 	 * The accesses that peers have to regions through this channel: enum pier_access,
-	 * ored.
+	 * ored; unset: PIER_ACCESS_SHARED.
 	 */
-	int access;
-	/** In milliseconds, for calls with PIER_TIMEOUT_DEFAULT; more than 0. */
+	uint32_t access;
+	/**
+	 * In milliseconds, for calls with PIER_TIMEOUT_DEFAULT; more than 0. Unset is
+	 * PIER_TIMEOUT_DEFAULT here: 30 s.
+	 */
 	int timeout_ms;
-	/** Index into the port's partition table (P_Key); usually 0. */
+	/** Index into the port's partition table (P_Key); unset: 0. */
 	uint32_t pkey_index;
 	/**
 	 * How waits on the channel spend their time. Change it with
-	 * pier_channel_set_waiting().
+	 * pier_channel_set_waiting(). PIER_WAIT_UNSET: PIER_WAIT_ADAPTIVE.
 	 */
 	enum pier_waiting waiting;
 	/**
-	 * PIER_WAIT_ADAPTIVE: microseconds of polling before sleeping, up to 1,000,000.
+	 * PIER_WAIT_ADAPTIVE: microseconds of polling before sleeping, up to 1,000,000;
+	 * unset: 50.
 	 */
 	uint32_t spin_us;
 	/**
@@ -173,33 +195,34 @@ struct pier_channel_attr {
 	/**
 	 * Entries of the completion queue; 0: one for each request of both queues.
 	 * Fewer are refused, because an overrun of the completion queue makes the queue
-	 * and its channel unusable.
+	 * and its channel unusable. Unset: 0.
 	 */
 	uint32_t cq_depth;
 	/**
 	 * Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1.
-	 * PIER_COMP_VECTOR_ANY: pier takes the device's vectors in turn, so that the
-	 * interrupts of different channels go to different CPUs.
+	 * Unset: pier takes the device's vectors in turn, so that the interrupts of
+	 * different channels go to different CPUs.
 	 */
 	uint32_t comp_vector;
-	/** Flow label of packets with a GID, 20 bits; 0: the device chooses. */
+	/** Flow label of packets with a GID, 20 bits; 0: the device chooses; unset: 0. */
 	uint32_t flow_label;
 	/**
 	 * Check that the peer is alive when nothing has completed on a connected
 	 * channel for this many milliseconds; 0: never. See <pier/recovery.h>. The
 	 * peer's access must include PIER_ACCESS_REMOTE_WRITE, and timeout must not be
-	 * 0.
+	 * 0. Unset: 0.
 	 */
 	uint32_t keepalive_ms;
 	/**
 	 * Reads and atomics that this end serves at once, up to 255; clamped to the
-	 * device's limit. PIER_RD_ATOMIC_SAME: the value of max_rd_atomic, but at most a
-	 * sixteenth of what the device serves on all its queue pairs (max_res_rd_atom).
+	 * device's limit. Unset: the value of max_rd_atomic, but at most a sixteenth of
+	 * what the device serves on all its queue pairs (max_res_rd_atom).
 	 */
-	uint16_t max_dest_rd_atomic;
-	/** InfiniBand: low bits of the source LID, less than 2^LMC. */
-	uint16_t src_path_bits;
-	/** Limit of the sending rate, enum ibv_rate; 0: the port's full rate. */
+	uint32_t max_dest_rd_atomic;
+	/** InfiniBand: low bits of the source LID, less than 2^LMC; unset: 0. */
+	uint32_t src_path_bits;
+	/** Limit of the sending rate, enum ibv_rate; 0: the port's full rate; unset: 0.
+	 */
 	uint32_t static_rate;
 	/**
 	 * The completion queue that the channel shares with others (<pier/cq.h>);
@@ -210,39 +233,39 @@ struct pier_channel_attr {
 	void *context;
 };
 
-#define PIER_PSN_RANDOM		UINT32_MAX
-#define PIER_RD_ATOMIC_SAME	UINT16_MAX
+/** Let both ends choose a GID, also if PIER_CHANNEL names one. */
+#define PIER_GID_ANY		(UINT32_MAX - 1)
 /** No value that a sender may use: the low bits are "congestion experienced". */
 #define PIER_TRAFFIC_CLASS_PORT UINT8_MAX
-/** Let pier choose a completion vector. */
-#define PIER_COMP_VECTOR_ANY	UINT32_MAX
 
-/** Set every field to its default; docs/design/channel.md gives the reasons. Cannot fail.
+/**
+ * Leave every member unset, and the pointers NULL. docs/design/channel.md gives the
+ * reasons for the defaults. Cannot fail.
  */
 static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->size = sizeof(*attr);
-	attr->port = 1;
-	attr->max_send_wr = 16;
-	attr->max_recv_wr = 16;
-	attr->max_send_sge = 16;
-	attr->max_recv_sge = 16;
-	attr->max_rd_atomic = 16;
-	attr->timeout = 18;
-	attr->retry_count = 7;
-	attr->rnr_retry_count = 7;
-	attr->min_rnr_timer = 12;
-	attr->traffic_class = PIER_TRAFFIC_CLASS_PORT;
-	attr->hop_limit = 64;
-	attr->gid_index = -1;
-	attr->psn = PIER_PSN_RANDOM;
-	attr->access = PIER_ACCESS_SHARED;
-	attr->timeout_ms = 30000;
-	attr->waiting = PIER_WAIT_ADAPTIVE;
-	attr->spin_us = 50;
-	attr->max_dest_rd_atomic = PIER_RD_ATOMIC_SAME;
-	attr->comp_vector = PIER_COMP_VECTOR_ANY;
+	attr->port = PIER_UNSET;
+	attr->max_send_wr = attr->max_recv_wr = PIER_UNSET;
+	attr->max_send_sge = attr->max_recv_sge = PIER_UNSET;
+	attr->max_inline = PIER_UNSET;
+	attr->mtu = PIER_UNSET;
+	attr->max_rd_atomic = attr->max_dest_rd_atomic = PIER_UNSET;
+	attr->timeout = PIER_UNSET;
+	attr->retry_count = attr->rnr_retry_count = PIER_UNSET;
+	attr->min_rnr_timer = PIER_UNSET;
+	attr->service_level = attr->traffic_class = PIER_UNSET;
+	attr->hop_limit = attr->gid_index = attr->flow_label = PIER_UNSET;
+	attr->psn = PIER_UNSET;
+	attr->access = PIER_UNSET;
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+	attr->pkey_index = PIER_UNSET;
+	attr->waiting = PIER_WAIT_UNSET;
+	attr->spin_us = PIER_UNSET;
+	attr->cq_depth = attr->comp_vector = PIER_UNSET;
+	attr->keepalive_ms = PIER_UNSET;
+	attr->src_path_bits = attr->static_rate = PIER_UNSET;
 }
 
 /**
@@ -280,10 +303,11 @@ PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_a
 /**
  * Return the effective attributes, after defaults and clamping.
  *
- * Those that had their defaults can differ from the attributes that were given (see
- * struct pier_channel_attr), and mtu (the path's, once connected), max_inline (less if
- * the device granted less), cq_depth and comp_vector (with a shared completion queue: the
- * queue's), max_rd_atomic, max_dest_rd_atomic, retry_count (on rxe), gid_index and psn.
+ * All members are set. Those that were unset can differ from the attributes that were
+ * given (see struct pier_channel_attr), and mtu (the path's, once connected), max_inline
+ * (less if the device granted less), cq_depth and comp_vector (with a shared completion
+ * queue: the queue's), max_rd_atomic, max_dest_rd_atomic, retry_count (on rxe), gid_index
+ * and psn.
  *
  * ret_attr  written up to `size` bytes; ret_attr->size becomes `size`
  * size      sizeof(*ret_attr) in the caller

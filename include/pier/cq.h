@@ -73,24 +73,24 @@ struct pier_cq_attr {
 	/** sizeof(struct pier_cq_attr), so that fields can be added. */
 	size_t size;
 	/**
-	 * Entries, at least; up to max_cqe of ibv_query_device(3). The default counts as
-	 * not set, and is clamped to that limit.
+	 * Entries, at least; up to max_cqe of ibv_query_device(3). Unset: 1024, clamped
+	 * to that limit.
 	 */
 	uint32_t depth;
 	/**
 	 * Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1.
-	 * PIER_COMP_VECTOR_ANY: pier chooses.
+	 * Unset: pier chooses.
 	 */
 	uint32_t comp_vector;
 };
 
-/** Set every field to its default: 1024 entries, any vector. Cannot fail. */
+/** Leave every member unset: PIER_UNSET. Cannot fail. */
 static inline void pier_cq_attr_init(struct pier_cq_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->size = sizeof(*attr);
-	attr->depth = 1024;
-	attr->comp_vector = PIER_COMP_VECTOR_ANY;
+	attr->depth = PIER_UNSET;
+	attr->comp_vector = PIER_UNSET;
 }
 
 /**

@@ -71,23 +71,27 @@ struct pier_srq;
 struct pier_srq_attr {
 	/** sizeof(struct pier_srq_attr), so that fields can be added. */
 	size_t size;
-	uint32_t max_wr;  /**< receives posted or with a message not taken yet, at most */
-	uint32_t max_sge; /**< elements per receive, at most */
+	/**
+	 * Receives posted or with a message not taken yet, at most. Unset: 256, clamped
+	 * to the device's limit.
+	 */
+	uint32_t max_wr;
+	uint32_t max_sge; /**< elements per receive, at most; unset: 1 */
 };
 
-/** Set every field to its default: 256 receives of one element. Cannot fail. */
+/** Leave every member unset: PIER_UNSET. Cannot fail. */
 static inline void pier_srq_attr_init(struct pier_srq_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->size = sizeof(*attr);
-	attr->max_wr = 256;
-	attr->max_sge = 1;
+	attr->max_wr = PIER_UNSET;
+	attr->max_sge = PIER_UNSET;
 }
 
 /**
  * Create a shared receive queue for channels of the same protection domain.
  *
- * attr  borrowed; NULL: the defaults, clamped to the device's limits
+ * attr  borrowed; NULL: the defaults
  *
  * Errors: -EOPNOTSUPP the device has no shared receive queues (max_srq of
  * ibv_query_device(3)); -EINVAL a value is out of range (the error message names it and

@@ -342,11 +342,10 @@ static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
 			     PyObject *keywords)
 {
 	static char *names[] = { "waiting", "spin", NULL };
-	struct pier_channel_attr attr;
+	struct pier_channel_attr attr = { .spin_us = 50 };
 	PyObject *waiting, *spin = NULL;
 	int error;
 
-	pier_channel_attr_init(&attr);
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:set_waiting", names,
 					 &waiting, &spin) ||
 	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_queue_take(self->queue))

@@ -7,8 +7,7 @@
 /* A member of struct pier_channel_attr and the keyword that sets it. */
 struct attribute {
 	const char *name;
-	size_t offset;
-	size_t size;
+	size_t offset; /* of 4 bytes */
 	enum unit {
 		NUMBER,
 		SECONDS_AS_MS, /* a float in Python */
@@ -17,9 +16,7 @@ struct attribute {
 	} unit;
 };
 
-#define MEMBER(member)                              \
-	offsetof(struct pier_channel_attr, member), \
-		sizeof(((struct pier_channel_attr *)0)->member)
+#define MEMBER(member) offsetof(struct pier_channel_attr, member)
 #define NUMBER_OF(member)                       \
 	{                                       \
 #member, MEMBER(member), NUMBER \
@@ -94,14 +91,9 @@ static bool convert_seconds(const struct attribute *attribute, PyObject *value,
 static bool convert_number(const struct attribute *attribute, PyObject *value,
 			   long long *ret_number)
 {
-	/* A negative number keeps its sign only in an int. */
-	long long least = attribute->offset ==
-					  offsetof(struct pier_channel_attr, gid_index)
-				  ? -1
-				  : 0;
-	long long most = least < 0	       ? INT_MAX
-			 : attribute->size < 4 ? (1LL << 8 * attribute->size) - 1
-					       : (long long)UINT32_MAX;
+	/* The largest numbers are PIER_UNSET and PIER_GID_ANY, which is -1 in Python. */
+	bool is_gid = attribute->offset == offsetof(struct pier_channel_attr, gid_index);
+	long long least = is_gid ? -1 : 0, most = PIER_GID_ANY - 1;
 	PyObject *number = PyNumber_Index(value);
 
 	if (!number)
@@ -110,8 +102,11 @@ static bool convert_number(const struct attribute *attribute, PyObject *value,
 	Py_DECREF(number);
 	if (*ret_number == -1 && PyErr_Occurred())
 		return false;
-	if (*ret_number >= least && *ret_number <= most)
+	if (*ret_number >= least && *ret_number <= most) {
+		if (*ret_number < 0)
+			*ret_number = PIER_GID_ANY;
 		return true;
+	}
 	PyErr_Format(PyExc_ValueError, "%s %R is not between %lld and %lld",
 		     attribute->name, value, least, most);
 	return false;
@@ -126,9 +121,9 @@ static bool convert(const struct attribute *attribute, PyObject *value,
 	case SECONDS_AS_US:
 		return convert_seconds(attribute, value, 1e6, ret_number);
 	case WAITING:
-		*ret_number = pier_py_choose(value, "waiting", waiting_names,
-					     WAITING_COUNT);
-		return *ret_number >= 0;
+		*ret_number = 1 + pier_py_choose(value, "waiting", waiting_names + 1,
+						 WAITING_COUNT - 1);
+		return *ret_number > 0;
 	default:
 		return convert_number(attribute, value, ret_number);
 	}
@@ -137,38 +132,17 @@ static bool convert(const struct attribute *attribute, PyObject *value,
 static void store(const struct attribute *attribute, long long number,
 		  struct pier_channel_attr *attr)
 {
-	char *member = (char *)attr + attribute->offset;
 	const uint32_t word = (uint32_t)number;
-	const uint16_t half = (uint16_t)number;
-	const uint8_t byte = (uint8_t)number;
 
-	if (attribute->size == sizeof(byte))
-		memcpy(member, &byte, sizeof(byte));
-	else if (attribute->size == sizeof(half))
-		memcpy(member, &half, sizeof(half));
-	else
-		memcpy(member, &word, sizeof(word));
+	memcpy((char *)attr + attribute->offset, &word, sizeof(word));
 }
 
 static long long load(const struct attribute *attribute,
 		      const struct pier_channel_attr *attr)
 {
-	const char *member = (const char *)attr + attribute->offset;
 	uint32_t word;
-	uint16_t half;
-	uint8_t byte;
 
-	if (attribute->offset == offsetof(struct pier_channel_attr, gid_index))
-		return attr->gid_index;
-	if (attribute->size == sizeof(byte)) {
-		memcpy(&byte, member, sizeof(byte));
-		return byte;
-	}
-	if (attribute->size == sizeof(half)) {
-		memcpy(&half, member, sizeof(half));
-		return half;
-	}
-	memcpy(&word, member, sizeof(word));
+	memcpy(&word, (const char *)attr + attribute->offset, sizeof(word));
 	return word;
 }
 

@@ -41,8 +41,8 @@ static int choose_numbers(struct pier_channel *channel)
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return pier_fail(EIO, "getrandom() returned too few bytes");
-	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
-							    : channel->attr.psn;
+	channel->psn = channel->attr.psn == PIER_UNSET ? random.psn & 0xffffff
+						       : channel->attr.psn;
 	channel->generation = random.generation ? random.generation : 1;
 	first = attr->cq ? pier_cq_next_position(attr->cq) : random.position >> 3;
 	error = pier_init_queue(&channel->sends, attr->max_send_wr, attr->max_send_sge,
@@ -241,8 +241,9 @@ static uint8_t issued_reads(const struct pier_channel *channel)
 
 	if (channel->state == PIER_CHANNEL_CONNECTED)
 		return channel->read_depth;
-	return channel->attr.max_rd_atomic < limit ? channel->attr.max_rd_atomic
-						   : (uint8_t)limit;
+	return (uint8_t)((int)channel->attr.max_rd_atomic < limit
+				 ? (int)channel->attr.max_rd_atomic
+				 : limit);
 }
 
 void pier_channel_query(const struct pier_channel *channel,
@@ -256,7 +257,7 @@ void pier_channel_query(const struct pier_channel *channel,
 	attr.traffic_class = pier_traffic_class(channel);
 	attr.max_rd_atomic = issued_reads(channel);
 	attr.max_dest_rd_atomic = pier_served_reads(channel);
-	attr.gid_index = (int)channel->gid.gid_index;
+	attr.gid_index = channel->gid.gid_index;
 	attr.psn = channel->psn;
 	attr.cq_depth = (uint32_t)channel->cq->cqe;
 	attr.comp_vector = channel->completions.comp_vector;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known)
 {
+	const uint32_t unset = UINT32_MAX;
 	const char *bytes = given;
 	size_t size;
 
@@ -16,14 +18,20 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 	if (size < first)
 		return pier_fail(EINVAL, "%s: size %zu is less than %zu; begin with %s",
 				 what, size, first, init);
-	for (size_t i = known; i < size; i++)
-		if (bytes[i] != 0)
+	for (size_t i = known; i < size; i++) {
+		bool is_unset = size - i >= sizeof(unset) &&
+				memcmp(bytes + i, &unset, sizeof(unset)) == 0;
+
+		if (i % sizeof(unset) == 0 && is_unset)
+			i += sizeof(unset) - 1;
+		else if (bytes[i] != 0)
 			return pier_fail(
 				EINVAL,
-				"%s: byte %zu of %zu is not zero, and this library "
+				"%s: byte %zu of %zu is set, and this library "
 				"knows only the first %zu: it is older than the header; "
 				"install the newer libpier",
 				what, i, size, known);
+	}
 	memcpy(ret_known, given, size < known ? size : known);
 	memcpy(ret_known, &known, sizeof(known));
 	return 0;

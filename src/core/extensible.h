@@ -17,7 +17,7 @@
  * known   the size in this library
  *
  * Errors: -EINVAL shorter than in any header, or a member that only a newer
- * library knows is not zero.
+ * library knows is neither zero nor unset (PIER_UNSET).
  */
 int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known);

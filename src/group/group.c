@@ -98,7 +98,7 @@ static struct pier_channel_attr control_attr(const struct pier_channel_attr *of_
 	attr.max_inline = 0;
 	attr.srq = NULL;
 	attr.max_rd_atomic = 0;
-	attr.psn = PIER_PSN_RANDOM;
+	attr.psn = PIER_UNSET;
 	attr.access = 0;
 	if (attr.timeout && attr.timeout < LEAST_TIMEOUT)
 		attr.timeout = LEAST_TIMEOUT;

@@ -29,8 +29,8 @@ struct description {
 	uint32_t near_count;
 	struct ifaddrs *addresses; /* of this network namespace */
 	/* Of PIER_CHANNEL, which channels will have: */
-	uint32_t port; /* 0: any */
-	int gid_index; /* -1: any */
+	uint32_t port;	    /* 0: any */
+	uint32_t gid_index; /* PIER_UNSET: any */
 };
 
 static uint8_t kind_of_gid(const struct ibv_gid_entry *entry)
@@ -201,10 +201,9 @@ static void add_gids(const struct description *description, struct pier_device *
 	struct pier_shared_gids *gids;
 	struct ibv_gid_entry named;
 
-	if (description->gid_index >= 0) {
+	if (description->gid_index != PIER_UNSET) {
 		if (!device->provider->query_gid(device->context, number,
-						 (uint32_t)description->gid_index,
-						 &named))
+						 description->gid_index, &named))
 			add_gid(description, &named, port);
 		return;
 	}
@@ -389,9 +388,8 @@ static int read_demands(struct description *description)
 	int error;
 
 	pier_channel_attr_init(&attr);
-	attr.port = 0;
 	error = pier_read_environment(&attr);
-	description->port = attr.port;
+	description->port = attr.port == PIER_UNSET ? 0 : attr.port;
 	description->gid_index = attr.gid_index;
 	return error;
 }

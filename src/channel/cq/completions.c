@@ -44,7 +44,7 @@ static int create_cq(const char *what, struct pier_device *device, uint32_t entr
 	int limit = device->context->num_comp_vectors;
 	uint32_t vectors = limit > 1 ? (uint32_t)limit : 1;
 
-	if (completions->comp_vector == PIER_COMP_VECTOR_ANY)
+	if (completions->comp_vector == PIER_UNSET)
 		completions->comp_vector = next_vector(device, vectors);
 	if (completions->comp_vector >= vectors)
 		return pier_fail(EINVAL,

@@ -11,7 +11,7 @@
 struct pier_completions {
 	struct ibv_comp_channel *events;
 	struct ibv_cq *cq;
-	uint32_t comp_vector; /* PIER_COMP_VECTOR_ANY until one was chosen */
+	uint32_t comp_vector; /* PIER_UNSET until one was chosen */
 };
 
 /*

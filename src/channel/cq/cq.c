@@ -31,17 +31,16 @@ static void describe_cq(const struct pier_object *object, char *ret_text, size_t
 static int read_attr(const struct pier_cq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_cq_attr *ret_attr)
 {
-	struct pier_cq_attr known, usual;
+	struct pier_cq_attr known;
 	int error = 0;
 
-	pier_cq_attr_init(&usual);
-	known = usual;
+	pier_cq_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("completion queue attributes",
 					     "pier_cq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
-	if (known.depth == usual.depth && known.depth > (uint32_t)limits->max_cqe)
-		known.depth = (uint32_t)limits->max_cqe;
+	if (known.depth == PIER_UNSET)
+		known.depth = limits->max_cqe < 1024 ? (uint32_t)limits->max_cqe : 1024;
 	if (!error && (known.depth < 1 || known.depth > (uint32_t)limits->max_cqe))
 		error = pier_fail(EINVAL,
 				  "completion queue attributes: depth %u is not in 1 to "

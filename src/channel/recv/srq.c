@@ -56,10 +56,10 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	return use;
 }
 
-static void clamp_to_limit(uint32_t *value, int limit)
+static void set_default(uint32_t *member, uint32_t usual, int limit)
 {
-	if (*value > (uint32_t)limit)
-		*value = (uint32_t)limit;
+	if (*member == PIER_UNSET)
+		*member = usual < (uint32_t)limit ? usual : (uint32_t)limit;
 }
 
 static int check_range(const char *name, uint32_t value, uint32_t last, const char *whose)
@@ -78,14 +78,12 @@ static int read_attr(const struct pier_srq_attr *attr,
 	int error = 0;
 
 	pier_srq_attr_init(&known);
-	if (attr) {
+	if (attr)
 		error = pier_read_extensible("shared receive queue attributes",
 					     "pier_srq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
-	} else {
-		clamp_to_limit(&known.max_wr, limits->max_srq_wr);
-		clamp_to_limit(&known.max_sge, limits->max_srq_sge);
-	}
+	set_default(&known.max_wr, 256, limits->max_srq_wr);
+	set_default(&known.max_sge, 1, limits->max_srq_sge);
 	if (!error && known.max_wr > PIER_QUEUE_MAX)
 		error = check_range("max_wr", known.max_wr, PIER_QUEUE_MAX, "pier's");
 	if (!error)

@@ -34,26 +34,53 @@ _Static_assert(sizeof(struct pier_channel_attr) ==
 		       offsetof(struct pier_channel_attr, context) + sizeof(void *),
 	       "no padding at the end, where a new field would not change the size");
 
-static void clamp_default(uint32_t *value, uint32_t usual, int limit)
+static void set_default(uint32_t *member, uint32_t value)
 {
-	if (*value == usual && limit > 0 && *value > (uint32_t)limit)
-		*value = (uint32_t)limit;
+	if (*member == PIER_UNSET)
+		*member = value;
+}
+
+static uint32_t clamp_default(uint32_t usual, int limit)
+{
+	return limit > 0 && usual > (uint32_t)limit ? (uint32_t)limit : usual;
 }
 
 /*
- * The defaults are clamped to the device, even if the caller changed other members: siw
- * has 6 elements, qedr 4, not 16.
+ * Set what the caller and the environment left unset. The device's limits hold for each
+ * default: siw has 6 elements, qedr 4, not 16. psn, max_dest_rd_atomic and comp_vector
+ * stay unset until the queue pair is made.
  */
-static void hold_to_device(struct pier_channel_attr *attr,
-			   const struct ibv_device_attr *device)
+static void set_defaults(struct pier_channel_attr *attr,
+			 const struct ibv_device_attr *device)
 {
-	struct pier_channel_attr usual;
-
-	pier_channel_attr_init(&usual);
-	clamp_default(&attr->max_send_wr, usual.max_send_wr, device->max_qp_wr);
-	clamp_default(&attr->max_recv_wr, usual.max_recv_wr, device->max_qp_wr);
-	clamp_default(&attr->max_send_sge, usual.max_send_sge, device->max_sge);
-	clamp_default(&attr->max_recv_sge, usual.max_recv_sge, device->max_sge);
+	set_default(&attr->port, 1);
+	set_default(&attr->max_send_wr, clamp_default(16, device->max_qp_wr));
+	set_default(&attr->max_recv_wr, clamp_default(16, device->max_qp_wr));
+	set_default(&attr->max_send_sge, clamp_default(16, device->max_sge));
+	set_default(&attr->max_recv_sge, clamp_default(16, device->max_sge));
+	set_default(&attr->max_inline, 0);
+	set_default(&attr->mtu, 0);
+	set_default(&attr->max_rd_atomic, 16);
+	set_default(&attr->timeout, 18);
+	set_default(&attr->retry_count, LONGEST_RETRY);
+	set_default(&attr->rnr_retry_count, LONGEST_RETRY);
+	set_default(&attr->min_rnr_timer, 12);
+	set_default(&attr->service_level, 0);
+	set_default(&attr->traffic_class, PIER_TRAFFIC_CLASS_PORT);
+	set_default(&attr->hop_limit, 64);
+	set_default(&attr->gid_index, PIER_GID_ANY);
+	set_default(&attr->access, PIER_ACCESS_SHARED);
+	if (attr->timeout_ms == PIER_TIMEOUT_DEFAULT)
+		attr->timeout_ms = 30000;
+	set_default(&attr->pkey_index, 0);
+	if (attr->waiting == PIER_WAIT_UNSET)
+		attr->waiting = PIER_WAIT_ADAPTIVE;
+	set_default(&attr->spin_us, 50);
+	set_default(&attr->cq_depth, 0);
+	set_default(&attr->flow_label, 0);
+	set_default(&attr->keepalive_ms, 0);
+	set_default(&attr->src_path_bits, 0);
+	set_default(&attr->static_rate, 0);
 	/* COMPST_ERROR_RETRY in rxe_comp.c: 7 is not counted down. */
 	if (pier_is_rxe(device) && attr->retry_count == LONGEST_RETRY)
 		attr->retry_count = LONGEST_RETRY - 1;
@@ -62,14 +89,13 @@ static void hold_to_device(struct pier_channel_attr *attr,
 /* A member that text can set, and its highest value. */
 struct setting {
 	const char *key;
-	size_t offset, size;
+	size_t offset;
 	uint32_t last;
 };
 
-#define SETTING(key, member, last)                                               \
-	{                                                                        \
-		key, offsetof(struct pier_channel_attr, member),                 \
-			sizeof(((struct pier_channel_attr *)NULL)->member), last \
+#define SETTING(key, member, last)                                    \
+	{                                                             \
+		key, offsetof(struct pier_channel_attr, member), last \
 	}
 
 static const struct setting settings[] = {
@@ -180,38 +206,25 @@ static int read_text(const char *source, const char *text, struct given *ret_giv
 	return error;
 }
 
-static void *member_of(struct pier_channel_attr *attr, const struct setting *setting)
+static uint32_t *member_of(struct pier_channel_attr *attr, const struct setting *setting)
 {
-	return (char *)attr + setting->offset;
-}
-
-static void set_member(struct pier_channel_attr *attr, const struct setting *setting,
-		       uint32_t value)
-{
-	if (setting->size == sizeof(uint8_t))
-		*(uint8_t *)member_of(attr, setting) = (uint8_t)value;
-	else
-		memcpy(member_of(attr, setting), &value, sizeof(value));
+	return (uint32_t *)((char *)attr + setting->offset);
 }
 
 /*
- * Set the members that have their default values to those that PIER_CHANNEL gives them.
+ * Set the members that are unset to the values that PIER_CHANNEL gives them.
  *
  * Errors: -EINVAL, as for pier_channel_attr_parse().
  */
 static int apply_environment(struct pier_channel_attr *attr)
 {
 	const char *text = secure_getenv("PIER_CHANNEL");
-	struct pier_channel_attr usual;
 	struct given given;
 	int error = text ? read_text("PIER_CHANNEL", text, &given) : 0;
 
-	pier_channel_attr_init(&usual);
 	for (size_t i = 0; text && i < SETTINGS && !error; i++)
-		if (given.is_given[i] &&
-		    memcmp(member_of(attr, &settings[i]), member_of(&usual, &settings[i]),
-			   settings[i].size) == 0)
-			set_member(attr, &settings[i], given.values[i]);
+		if (given.is_given[i])
+			set_default(member_of(attr, &settings[i]), given.values[i]);
 	return error;
 }
 
@@ -231,7 +244,7 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 		error = apply_environment(&known);
 	if (error)
 		return error;
-	hold_to_device(&known, device);
+	set_defaults(&known, device);
 	*ret_attr = known;
 	return 0;
 }
@@ -255,12 +268,12 @@ static int check_mtu(uint32_t mtu)
 			 mtu);
 }
 
-static int check_access(int access)
+static int check_access(uint32_t access)
 {
-	if ((access & ~KNOWN_ACCESS) == 0)
+	if ((access & ~(uint32_t)KNOWN_ACCESS) == 0)
 		return 0;
 	return pier_fail(EINVAL, "channel attributes: access %#x has unknown flags %#x",
-			 (unsigned int)access, (unsigned int)(access & ~KNOWN_ACCESS));
+			 access, access & ~(uint32_t)KNOWN_ACCESS);
 }
 
 static int check_timeout(int timeout_ms)
@@ -274,7 +287,7 @@ static int check_timeout(int timeout_ms)
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 {
 	/* A caller's enum can be any number. */
-	if ((unsigned int)waiting > PIER_WAIT_EVENT)
+	if (waiting == PIER_WAIT_UNSET || (unsigned int)waiting > PIER_WAIT_EVENT)
 		return pier_fail(EINVAL, "waiting %u is not a value of enum pier_waiting",
 				 (unsigned int)waiting);
 	if (spin_us > LONGEST_SPIN)
@@ -381,12 +394,15 @@ static int check_ranges(const struct pier_channel_attr *attr,
 		  "the device's max_sge" },
 		{ "max_recv_sge", attr->srq ? 1 : attr->max_recv_sge, 1, max_sge,
 		  "the device's max_sge" },
+		{ "max_rd_atomic", attr->max_rd_atomic, 0, UINT8_MAX, "8 bits" },
 		{ "timeout", attr->timeout, 0, LONGEST_EXPONENT, "5 bits" },
 		{ "retry_count", attr->retry_count, 0, LONGEST_RETRY, "3 bits" },
 		{ "rnr_retry_count", attr->rnr_retry_count, 0, LONGEST_RETRY, "3 bits" },
 		{ "min_rnr_timer", attr->min_rnr_timer, 0, LONGEST_EXPONENT, "5 bits" },
 		{ "service_level", attr->service_level, 0, LONGEST_SERVICE_LEVEL,
 		  "4 bits" },
+		{ "traffic_class", attr->traffic_class, 0, UINT8_MAX, "8 bits" },
+		{ "hop_limit", attr->hop_limit, 0, UINT8_MAX, "8 bits" },
 		{ "flow_label", attr->flow_label, 0, LONGEST_FLOW_LABEL, "20 bits" },
 		{ "keepalive_ms", attr->keepalive_ms, 0, INT32_MAX, "31 bits" },
 	};
@@ -403,9 +419,9 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 {
 	int error = check_ranges(attr, device);
 
-	if (!error && attr->psn != PIER_PSN_RANDOM)
+	if (!error && attr->psn != PIER_UNSET)
 		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
-	if (!error && attr->max_dest_rd_atomic != PIER_RD_ATOMIC_SAME)
+	if (!error && attr->max_dest_rd_atomic != PIER_UNSET)
 		error = check_range("max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
 				    LONGEST_RD_ATOMIC, "8 bits");
 	if (!error)
@@ -447,10 +463,10 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 			"port %u is not active but %s: check the cable, the link "
 			"and (InfiniBand) the subnet manager",
 			attr->port, port_state_name(port->state));
-	if (attr->gid_index < -1 || attr->gid_index >= gids)
+	if (attr->gid_index != PIER_GID_ANY && attr->gid_index >= (uint32_t)gids)
 		return pier_fail(EINVAL,
-				 "channel attributes: gid_index %d is neither -1 (choose "
-				 "one) nor one of the %d of port %u",
+				 "channel attributes: gid_index %u is neither "
+				 "PIER_GID_ANY nor one of the %d of port %u",
 				 attr->gid_index, gids, attr->port);
 	/* Some ports do not report the size of their table; index 0 always exists. */
 	if (attr->pkey_index && attr->pkey_index >= port->pkey_tbl_len)
@@ -470,7 +486,7 @@ static int set_members(const char *source, const char *text,
 
 	for (size_t i = 0; i < SETTINGS && !error; i++)
 		if (given.is_given[i])
-			set_member(attr, &settings[i], given.values[i]);
+			*member_of(attr, &settings[i]) = given.values[i];
 	return error;
 }
 

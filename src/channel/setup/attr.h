@@ -9,12 +9,12 @@
 
 /*
  * Read the caller's attributes into this library's struct. The sizes differ if the
- * caller was built with an older or newer header. NULL gives the defaults. Members that
- * have their defaults take the values of PIER_CHANNEL, and are clamped to the limits of
- * the device.
+ * caller was built with an older or newer header. NULL leaves all members unset.
+ * Members that are unset take the values of PIER_CHANNEL, or their defaults, clamped to
+ * the limits of the device.
  *
  * Errors: -EINVAL the struct is shorter than in the first version, a field that this
- * library does not know is not zero, or PIER_CHANNEL is invalid.
+ * library does not know is set, or PIER_CHANNEL is invalid.
  */
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,

@@ -49,10 +49,11 @@ static int fair_share(const struct ibv_device_attr *limits)
 uint8_t pier_served_reads(const struct pier_channel *channel)
 {
 	const struct ibv_device_attr *limits = &channel->pd->device->limits;
-	uint16_t served = channel->attr.max_dest_rd_atomic;
+	uint32_t served = channel->attr.max_dest_rd_atomic;
 
-	if (served == PIER_RD_ATOMIC_SAME)
-		served = clamp_reads(channel->attr.max_rd_atomic, fair_share(limits));
+	if (served == PIER_UNSET)
+		served = clamp_reads((uint8_t)channel->attr.max_rd_atomic,
+				     fair_share(limits));
 	return clamp_reads((uint8_t)served, limits->max_qp_rd_atom);
 }
 
@@ -159,7 +160,7 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 {
 	struct ibv_ah_attr route = {
 		.dlid = peer->lid,
-		.sl = channel->attr.service_level,
+		.sl = (uint8_t)channel->attr.service_level,
 		.src_path_bits = (uint8_t)channel->attr.src_path_bits,
 		.static_rate = (uint8_t)channel->attr.static_rate,
 		.port_num = (uint8_t)channel->attr.port,
@@ -177,7 +178,7 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 		memcpy(route.grh.dgid.raw, peer->gid, sizeof(peer->gid));
 		route.grh.flow_label = channel->attr.flow_label;
 		route.grh.sgid_index = (uint8_t)channel->gid.gid_index;
-		route.grh.hop_limit = channel->attr.hop_limit;
+		route.grh.hop_limit = (uint8_t)channel->attr.hop_limit;
 		route.grh.traffic_class = pier_traffic_class(channel);
 	}
 	return route;
@@ -264,7 +265,7 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 		.dest_qp_num = peer->qpn,
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = pier_served_reads(channel),
-		.min_rnr_timer = channel->attr.min_rnr_timer,
+		.min_rnr_timer = (uint8_t)channel->attr.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 		   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -285,9 +286,9 @@ static int modify_to_rts(struct pier_channel *channel)
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = channel->psn,
 		.max_rd_atomic = channel->read_depth,
-		.timeout = channel->attr.timeout,
-		.retry_cnt = channel->attr.retry_count,
-		.rnr_retry = channel->attr.rnr_retry_count,
+		.timeout = (uint8_t)channel->attr.timeout,
+		.retry_cnt = (uint8_t)channel->attr.retry_count,
+		.rnr_retry = (uint8_t)channel->attr.rnr_retry_count,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
 		   IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
@@ -314,7 +315,7 @@ static int connect_to(struct pier_channel *channel, struct pier_endpoint *peer,
 		return error;
 	/* A read beyond what the responder can serve is a fatal error there. */
 	channel->read_depth = clamp_reads(
-		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
+		clamp_reads((uint8_t)channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
 	pier_forget_qp_events(channel->pd->device, channel->qp->qp_num);
 	error = modify_to_rtr(channel, peer, deadline);
@@ -407,7 +408,7 @@ static uint8_t port_traffic_class(const char *sysfs, const char *device, uint32_
 uint8_t pier_traffic_class_in(const char *sysfs, const struct pier_channel *channel)
 {
 	if (channel->attr.traffic_class != PIER_TRAFFIC_CLASS_PORT)
-		return channel->attr.traffic_class;
+		return (uint8_t)channel->attr.traffic_class;
 	if (channel->link_layer != PIER_LINK_ETHERNET ||
 	    channel->gid.gid_type != IBV_GID_TYPE_ROCE_V2)
 		return 0;

@@ -230,17 +230,17 @@ static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
 }
 
 /* Read the GID that the caller named. */
-static int query_gid(struct pier_channel *channel, int index)
+static int query_gid(struct pier_channel *channel, uint32_t index)
 {
 	int error = channel->provider->query_gid(channel->pd->device->context,
-						 (uint8_t)channel->attr.port,
-						 (uint32_t)index, &channel->gid);
+						 (uint8_t)channel->attr.port, index,
+						 &channel->gid);
 
 	if (error == ENODATA)
-		return pier_fail(EADDRNOTAVAIL, "gid_index %d of port %u is empty", index,
+		return pier_fail(EADDRNOTAVAIL, "gid_index %u of port %u is empty", index,
 				 channel->attr.port);
 	if (error)
-		return pier_fail_because(error, "read GID %d of port %u", index,
+		return pier_fail_because(error, "read GID %u of port %u", index,
 					 channel->attr.port);
 	return 0;
 }
@@ -271,17 +271,18 @@ static int query_infiniband_gid(struct pier_channel *channel,
  */
 static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
 {
-	int index = channel->attr.gid_index, error;
+	bool is_named = channel->attr.gid_index != PIER_GID_ANY;
+	int error;
 
 	pier_drop_gids(channel->gids);
 	channel->gids = NULL;
 	channel->lid = port->lid;
 	channel->link_layer = link_layer_of(port);
-	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || index >= 0 ||
+	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || is_named ||
 			   (port->flags & IBV_QPF_GRH_REQUIRED);
 	pier_clear_error();
-	if (index >= 0)
-		return query_gid(channel, index);
+	if (is_named)
+		return query_gid(channel, channel->attr.gid_index);
 	if (channel->link_layer == PIER_LINK_INFINIBAND)
 		return query_infiniband_gid(channel, port);
 	error = pier_list_gids(channel->pd->device, (uint8_t)channel->attr.port,

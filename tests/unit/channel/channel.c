@@ -336,7 +336,7 @@ static struct pier_channel *prepared_on_infiniband(struct pier_channel_attr *att
 	fake.gids[1].gid = (union ibv_gid){ .raw = { 0xfe, 0x80, [7] = 1, [15] = 4 } };
 	if (attr->gid_index == 1)
 		fake.gids[1].gid.raw[5] = 44;
-	attr->gid_index = -1;
+	attr->gid_index = PIER_GID_ANY;
 	assert_int_equal(pier_channel_create(&fake.pd, attr, &channel), 0);
 	return channel;
 }
@@ -364,7 +364,7 @@ static void routes_to_other_infiniband_subnets(void **state)
 		const size_t at = i / 2;
 		struct pier_channel *channel;
 
-		attr.gid_index = i % 2 ? 1 : -1;
+		attr.gid_index = i % 2 ? 1 : PIER_GID_ANY;
 		channel = prepared_on_infiniband(&attr);
 		memcpy(other.gid, peers[at].gid, sizeof(other.gid));
 		assert_int_equal(pier_channel_endpoint(channel, &own), 0);
@@ -856,7 +856,7 @@ static void refuses_gid_indices_beyond_8_bits(void **state)
 	attr.gid_index = 256;
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "gid_index 256"));
-	attr.gid_index = -1;
+	attr.gid_index = PIER_GID_ANY;
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
 	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, 1);

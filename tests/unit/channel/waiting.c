@@ -224,9 +224,10 @@ static void refuses_unknown_wait_modes(void **state)
 
 	pier_channel_attr_init(&attr);
 	(void)state;
-	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting)3, 0),
+	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting)4, 0),
 		      -EINVAL);
-	test_assert_sentence("waiting 3");
+	test_assert_sentence("waiting 4");
+	expect_result(pier_channel_set_waiting(channel, PIER_WAIT_UNSET, 0), -EINVAL);
 	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting) - 1, 0),
 		      -EINVAL);
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, LONGEST_SPIN_US));

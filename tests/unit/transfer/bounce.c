@@ -354,6 +354,7 @@ static void copies_once_although_the_queue_is_full(void **state)
 	struct pier_transfer_attr attr;
 
 	(void)state;
+	fixture.attr.max_send_wr = 16;
 	make_rails(1, true, false);
 	/* Sends for which the peer has no receive. */
 	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)

@@ -730,6 +730,7 @@ static void stops_channels_with_unused_receives(void **state)
 	struct pier_work work;
 
 	(void)state;
+	fixture.attr.max_recv_wr = 16;
 	make_rails(1, true, true);
 	channel = fixture.there.channels[0];
 	begin_receiver(1, LENGTH);

@@ -49,11 +49,11 @@ static int open_channel(struct end *end, const struct words *options)
 	struct pier_channel_attr attr;
 
 	pier_channel_attr_init(&attr);
-	attr.gid_index = (int)words_number_or(options, "gid_index", (uint64_t)-1);
+	attr.gid_index = (uint32_t)words_number_or(options, "gid_index", PIER_UNSET);
 	attr.mtu = (uint32_t)words_number_or(options, "mtu", 0);
-	attr.psn = (uint32_t)words_number_or(options, "psn", PIER_PSN_RANDOM);
-	attr.max_rd_atomic = (uint8_t)words_number_or(options, "max_rd_atomic",
-						      attr.max_rd_atomic);
+	attr.psn = (uint32_t)words_number_or(options, "psn", PIER_UNSET);
+	attr.max_rd_atomic = (uint32_t)words_number_or(options, "max_rd_atomic",
+						       PIER_UNSET);
 	return pier_channel_create(end->pd, &attr, &end->channel);
 }
 

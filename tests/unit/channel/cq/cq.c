@@ -588,7 +588,7 @@ static void vectors_are_taken_in_turn(void **state)
 	(void)state;
 	fake_reset();
 	attr.cq_depth = 0;
-	attr.comp_vector = PIER_COMP_VECTOR_ANY;
+	attr.comp_vector = PIER_UNSET;
 	for (int i = 0; i < 6; i++) {
 		struct pier_channel_attr chosen = attr;
 

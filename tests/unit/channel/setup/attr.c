@@ -24,7 +24,7 @@ static struct pier_channel_attr good(void)
 {
 	struct pier_channel_attr attr;
 
-	pier_channel_attr_init(&attr);
+	assert_int_equal(pier_read_channel_attr(NULL, &device, &attr), 0);
 	attr.max_send_sge = attr.max_recv_sge = 4;
 	return attr;
 }
@@ -77,7 +77,10 @@ static void names_value_and_limit(void **state)
 	WRONG(cq_depth, 1501, "1501", "32 to 1500");
 	WRONG(flow_label, 1 << 20, "1048576", "1048575");
 	WRONG(keepalive_ms, (uint32_t)INT32_MAX + 1, "2147483648", "2147483647");
+	WRONG(max_rd_atomic, 256, "256", "255");
 	WRONG(max_dest_rd_atomic, 256, "256", "255");
+	WRONG(traffic_class, 256, "256", "255");
+	WRONG(hop_limit, 256, "256", "255");
 	WRONG(static_rate, 1, "static_rate 1");
 	WRONG(static_rate, 256 + IBV_RATE_10_GBPS, "259");
 }
@@ -96,7 +99,7 @@ static void accepts_values_in_range(void **state)
 	RIGHT(min_rnr_timer, 31);
 	RIGHT(psn, 0);
 	RIGHT(psn, 0xffffff);
-	RIGHT(psn, PIER_PSN_RANDOM);
+	RIGHT(psn, PIER_UNSET);
 	RIGHT(access, 0);
 	RIGHT(timeout_ms, 1);
 	RIGHT(cq_depth, 0);
@@ -107,7 +110,7 @@ static void accepts_values_in_range(void **state)
 	RIGHT(keepalive_ms, INT32_MAX);
 	RIGHT(max_dest_rd_atomic, 0);
 	RIGHT(max_dest_rd_atomic, 255);
-	RIGHT(max_dest_rd_atomic, PIER_RD_ATOMIC_SAME);
+	RIGHT(max_dest_rd_atomic, PIER_UNSET);
 	RIGHT(static_rate, IBV_RATE_2_5_GBPS);
 	RIGHT(static_rate, IBV_RATE_400_GBPS);
 }
@@ -184,7 +187,7 @@ static void refuses_an_unusable_port(void **state)
 	attr.gid_index = 4;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "gid_index 4"));
-	attr.gid_index = -2;
+	attr.gid_index = PIER_GID_ANY - 1;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
 	port.state = IBV_PORT_DOWN;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -ENETDOWN);
@@ -206,6 +209,12 @@ static void reads_structs_of_other_sizes(void **state)
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
 	assert_int_equal(result.max_send_wr, 33);
 	assert_int_equal(result.size, sizeof(result));
+	/* A later member that is unset. */
+	memset(newer.later + 4, 0xff, 4);
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
+	newer.later[4] = 0;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
+	memset(newer.later, 0, sizeof(newer.later));
 	newer.later[15] = 1;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
 	/* The end of the first version; later fields have their defaults. */
@@ -213,7 +222,7 @@ static void reads_structs_of_other_sizes(void **state)
 	newer.attr.max_dest_rd_atomic = 3;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
 	assert_int_equal(result.max_send_wr, 33);
-	assert_int_equal(result.max_dest_rd_atomic, PIER_RD_ATOMIC_SAME);
+	assert_int_equal(result.max_dest_rd_atomic, PIER_UNSET);
 	/* The first version, with nothing behind it. */
 	newer.attr.waiting = PIER_WAIT_POLL;
 	newer.attr.size = offsetof(struct pier_channel_attr, waiting);

@@ -95,7 +95,7 @@ static struct pier_channel_attr read_attr(const struct pier_channel_attr *given)
 	return attr;
 }
 
-static void environment_replaces_defaults_only(void **state)
+static void environment_sets_what_is_unset(void **state)
 {
 	struct pier_channel_attr given, attr;
 
@@ -114,6 +114,26 @@ static void environment_replaces_defaults_only(void **state)
 	assert_int_equal(attr.service_level, 3);
 	given.traffic_class = 0;
 	assert_int_equal(read_attr(&given).traffic_class, 0);
+}
+
+/* What the caller sets stays, also if it is what an unset member would get. */
+static void environment_does_not_replace_an_explicit_default(void **state)
+{
+	static const char *const text =
+		"port=2,gid=3,mtu=1024,tc=106,sl=5,pkey=7,hop_limit=1,flow_label=9,"
+		"timeout=14,retry=5,rnr_retry=4,rnr_timer=31,rd_atomic=1";
+	struct pier_channel_attr usual = read_attr(NULL), replaced, attr;
+
+	(void)state;
+	assert_int_equal(usual.traffic_class, PIER_TRAFFIC_CLASS_PORT);
+	assert_int_equal(usual.gid_index, PIER_GID_ANY);
+	assert_int_equal(setenv("PIER_CHANNEL", text, 1), 0);
+	attr = read_attr(&usual);
+	assert_memory_equal(&attr, &usual, sizeof(attr));
+	replaced = usual;
+	expect_ok(pier_channel_attr_parse(&replaced, text));
+	attr = read_attr(NULL);
+	assert_memory_equal(&attr, &replaced, sizeof(attr));
 }
 
 static void environment_with_a_typo_is_an_error(void **state)
@@ -226,8 +246,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sets_every_key),
 		cmocka_unit_test(refuses_what_it_does_not_know),
-		cmocka_unit_test_teardown(environment_replaces_defaults_only,
+		cmocka_unit_test_teardown(environment_sets_what_is_unset,
 					  clear_environment),
+		cmocka_unit_test_teardown(
+			environment_does_not_replace_an_explicit_default,
+			clear_environment),
 		cmocka_unit_test_teardown(environment_with_a_typo_is_an_error,
 					  clear_environment),
 		cmocka_unit_test_teardown(environment_reaches_the_device,

@@ -48,7 +48,8 @@ static void set_table_b(void)
 	set_gid(1, ipv6_b, V2);
 }
 
-static struct pier_channel *new_channel(int gid_index, struct pier_endpoint *ret_endpoint)
+static struct pier_channel *new_channel(uint32_t gid_index,
+					struct pier_endpoint *ret_endpoint)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel;
@@ -67,9 +68,9 @@ static void make_ends(struct pier_channel **ret_a, struct pier_endpoint *ret_of_
 {
 	fake_reset();
 	set_table_a();
-	*ret_a = new_channel(-1, ret_of_a);
+	*ret_a = new_channel(PIER_GID_ANY, ret_of_a);
 	set_table_b();
-	*ret_b = new_channel(-1, ret_of_b);
+	*ret_b = new_channel(PIER_GID_ANY, ret_of_b);
 }
 
 static void expect_route(unsigned int index, const char *peer)
@@ -146,8 +147,8 @@ static void channels_share_one_list(void **state)
 	(void)state;
 	fake_reset();
 	set_table_a();
-	a = new_channel(-1, &endpoint);
-	b = new_channel(-1, &endpoint);
+	a = new_channel(PIER_GID_ANY, &endpoint);
+	b = new_channel(PIER_GID_ANY, &endpoint);
 	c = new_channel(3, &endpoint);
 	assert_ptr_equal(a->gids, b->gids);
 	assert_null(c->gids);
@@ -168,12 +169,12 @@ static void a_gid_index_is_the_only_offer(void **state)
 	set_table_a();
 	a = new_channel(0, &of_a);
 	assert_int_equal(of_a.address_length, 8 + 18);
-	b = new_channel(-1, &of_b);
+	b = new_channel(PIER_GID_ANY, &of_b);
 	expect_ok(pier_channel_connect(b, &of_a));
 	expect_route(0, ipv4_a);
 	expect_ok(pier_channel_destroy(b));
 	set_table_b();
-	b = new_channel(-1, &of_b);
+	b = new_channel(PIER_GID_ANY, &of_b);
 	expect_result(pier_channel_connect(a, &of_b), -EADDRNOTAVAIL);
 	test_assert_sentence("the first are ::ffff:192.0.2.1 of type 1 and 2001:db8::b "
 			     "of type 2");
@@ -190,7 +191,7 @@ static void a_peer_without_a_list_gets_the_first_gid(void **state)
 	(void)state;
 	fake_reset();
 	set_table_a();
-	a = new_channel(-1, &of_a);
+	a = new_channel(PIER_GID_ANY, &of_a);
 	inet_pton(AF_INET6, ipv4_b, peer.gid);
 	expect_ok(pier_channel_connect(a, &peer));
 	expect_route(3, ipv4_b);

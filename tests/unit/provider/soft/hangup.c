@@ -8,6 +8,7 @@
 
 #include <pier/channel.h>
 
+#include "channel/setup/attr.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/ring.h"
@@ -210,11 +211,12 @@ static void defaults_outlast_five_seconds_of_silence(void **state)
 	struct soft_fixture a, b;
 
 	(void)state;
-	pier_channel_attr_init(&usual);
+	assert_int_equal(
+		pier_read_channel_attr(NULL, &(struct ibv_device_attr){ 0 }, &usual), 0);
 	fixture_open_pair(&a, &b, &stepped);
 	fixture_describe(&b, &to_b);
-	soft_qp(&a)->attr.timeout = usual.timeout;
-	soft_qp(&a)->attr.retry_cnt = usual.retry_count;
+	soft_qp(&a)->attr.timeout = (uint8_t)usual.timeout;
+	soft_qp(&a)->attr.retry_cnt = (uint8_t)usual.retry_count;
 	for (uint64_t id = 1; id <= 2; id++) {
 		assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, id, 0, 8, &to_b, 0,
 					      IBV_SEND_SIGNALED),
