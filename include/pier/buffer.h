@@ -168,7 +168,7 @@ PIER_API int pier_backend_warm_up(const char *spec);
  * -ENOMEM; -E2BIG length exceeds a limit of the backend, which pier_error_message()
  * names; others of the backend's system calls.
  */
-PIER_API int pier_buffer_alloc(const char *spec, size_t length,
+PIER_API int pier_buffer_alloc(const char *spec, uint64_t length,
 			       struct pier_buffer **ret_buffer);
 
 /**
@@ -185,7 +185,8 @@ PIER_API int pier_buffer_alloc(const char *spec, size_t length,
  * starts inside an allocation of a backend and ends outside it; -ENOMEM; others of a
  * backend that was asked.
  */
-PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer);
+PIER_API int pier_buffer_wrap(void *addr, uint64_t length,
+			      struct pier_buffer **ret_buffer);
 
 /**
  * Make a buffer of a range of a dma-buf from another library, driver or process. The
@@ -205,7 +206,7 @@ PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **re
  * is 0; -ERANGE the range exceeds the dma-buf, whose size lseek(2) reports; -EMFILE;
  * -ENOMEM.
  */
-PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
+PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, uint64_t length,
 				     struct pier_buffer **ret_buffer);
 
 /**
@@ -229,7 +230,7 @@ PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 PIER_API uint64_t pier_buffer_address(const struct pier_buffer *buffer);
 
 /** Return the length that the caller requested, in bytes. Cannot fail. */
-PIER_API size_t pier_buffer_length(const struct pier_buffer *buffer);
+PIER_API uint64_t pier_buffer_length(const struct pier_buffer *buffer);
 
 /**
  * Describe a buffer's memory: its kind, whether it can be exported, and which device
@@ -269,10 +270,10 @@ PIER_API int pier_buffer_map(struct pier_buffer *buffer, void **ret_pointer);
  * Errors: -ERANGE [offset, offset + length) is not inside the buffer; -EOPNOTSUPP the
  * backend cannot copy; those of the backend.
  */
-PIER_API int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset,
-				 const void *source, size_t length);
-PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
-				   void *destination, size_t length);
+PIER_API int pier_buffer_copy_to(struct pier_buffer *buffer, uint64_t offset,
+				 const void *source, uint64_t length);
+PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, uint64_t offset,
+				   void *destination, uint64_t length);
 
 /**
  * Start a copy of `length` bytes as pier_buffer_copy_to() or pier_buffer_copy_from()
@@ -301,11 +302,11 @@ PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
  * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also if `stream` is not NULL and
  * the backend has no streams; -ENOMEM. After an error, no part of the copy is running.
  */
-PIER_API int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
-				       const void *source, size_t length, void *stream,
+PIER_API int pier_buffer_copy_start_to(struct pier_buffer *buffer, uint64_t offset,
+				       const void *source, uint64_t length, void *stream,
 				       struct pier_copy **ret_copy);
-PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
-					 void *destination, size_t length, void *stream,
+PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, uint64_t offset,
+					 void *destination, uint64_t length, void *stream,
 					 struct pier_copy **ret_copy);
 
 /**
@@ -353,8 +354,8 @@ PIER_API int pier_copy_free(struct pier_copy *copy);
  * not in enum pier_mapping; -EOPNOTSUPP this memory cannot be exported, or the driver
  * does not support this mapping; -ENOMEM; those of the backend (-EMFILE).
  */
-PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
-				enum pier_mapping mapping,
+PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, uint64_t offset,
+				uint64_t length, enum pier_mapping mapping,
 				struct pier_dmabuf *ret_dmabuf);
 
 /** Close an exported dma-buf and set its fd to -1. A dma-buf with fd -1 is allowed. */

@@ -84,7 +84,7 @@ enum pier_mr_cache_flags {
 /** The attributes of a cache. Set them up with pier_mr_cache_attr_init(). */
 struct pier_mr_cache_attr {
 	size_t size;	    /**< sizeof(struct pier_mr_cache_attr) */
-	size_t max_count;   /**< the most regions to keep; 0: none */
+	uint32_t max_count; /**< the most regions to keep; 0: none */
 	uint64_t max_bytes; /**< the most bytes of all kept regions together */
 	/**
 	 * Of each registration, as for pier_mr_reg_buffer(). Ranges are split between
@@ -115,10 +115,10 @@ struct pier_mr_cache_stats {
 	uint64_t invalidations; /**< kept regions whose memory went, or was reported */
 	uint64_t uncached;	/**< misses whose region is not kept after use */
 	uint64_t unwatched;	/**< of `uncached`: the memory cannot be watched */
-	size_t count;		/**< regions kept now, in use or idle */
+	uint32_t count;		/**< regions kept now, in use or idle */
 	uint64_t bytes;		/**< of the kept regions */
-	size_t in_use;		/**< regions in use now, kept or not */
-	size_t watched;		/**< kept regions that the kernel watches */
+	uint32_t in_use;	/**< regions in use now, kept or not */
+	uint32_t watched;	/**< kept regions that the kernel watches */
 	bool watching;		/**< whether this process can watch host memory */
 };
 
@@ -167,7 +167,7 @@ PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
  * with -ENOMEM, the cache deregisters its idle regions and tries once more.
  */
 PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache,
-			       const struct pier_mr_range *range, int access,
+			       const struct pier_mr_range *range, uint32_t access,
 			       struct pier_mr **ret_mr);
 
 /**

@@ -480,17 +480,17 @@ struct pier_work {
  * messages by the CPU (hns); others of ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_channel_post_send(struct pier_channel *channel,
-				    const struct pier_gather *sg_list, int num_sge,
+				    const struct pier_gather *sg_list, uint32_t num_sge,
 				    struct pier_work *ret_work);
 PIER_API int pier_channel_post_recv(struct pier_channel *channel,
-				    const struct pier_scatter *sg_list, int num_sge,
+				    const struct pier_scatter *sg_list, uint32_t num_sge,
 				    struct pier_work *ret_work);
 PIER_API int pier_channel_post_write(struct pier_channel *channel,
-				     const struct pier_gather *sg_list, int num_sge,
+				     const struct pier_gather *sg_list, uint32_t num_sge,
 				     const struct pier_remote *remote,
 				     struct pier_work *ret_work);
 PIER_API int pier_channel_post_read(struct pier_channel *channel,
-				    const struct pier_scatter *sg_list, int num_sge,
+				    const struct pier_scatter *sg_list, uint32_t num_sge,
 				    const struct pier_remote *remote,
 				    struct pier_work *ret_work);
 
@@ -555,16 +555,16 @@ PIER_API int pier_work_drop(struct pier_channel *channel, struct pier_work work)
  * (pier_result.error).
  */
 PIER_API int pier_channel_send(struct pier_channel *channel,
-			       const struct pier_gather *sg_list, int num_sge,
+			       const struct pier_gather *sg_list, uint32_t num_sge,
 			       int timeout_ms);
 PIER_API int pier_channel_recv(struct pier_channel *channel,
-			       const struct pier_scatter *sg_list, int num_sge,
+			       const struct pier_scatter *sg_list, uint32_t num_sge,
 			       int timeout_ms, struct pier_result *ret_result);
 PIER_API int pier_channel_write(struct pier_channel *channel,
-				const struct pier_gather *sg_list, int num_sge,
+				const struct pier_gather *sg_list, uint32_t num_sge,
 				const struct pier_remote *remote, int timeout_ms);
 PIER_API int pier_channel_read(struct pier_channel *channel,
-			       const struct pier_scatter *sg_list, int num_sge,
+			       const struct pier_scatter *sg_list, uint32_t num_sge,
 			       const struct pier_remote *remote, int timeout_ms);
 
 /**
@@ -611,7 +611,7 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
  * a region also those of pier_mr_reg_sub(). After an error nothing stays registered.
  */
 PIER_API int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr,
-			      uint64_t offset, uint64_t length, int access,
+			      uint64_t offset, uint64_t length, uint32_t access,
 			      int timeout_ms, struct pier_mr **ret_mr);
 
 /**

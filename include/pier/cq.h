@@ -129,7 +129,7 @@ PIER_API int pier_cq_destroy(struct pier_cq *cq);
  * Errors: -EINVAL max is less than 1; -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels,
-			  int max);
+			  uint32_t max);
 
 /**
  * Return an fd for poll(2) and epoll(7). After pier_cq_arm(), it becomes readable at

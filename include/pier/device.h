@@ -59,13 +59,14 @@ struct pier_device_attr {
 	char name[64];
 	char provider[16]; /**< "verbs", "soft", or "fault" with a fault plan */
 	char firmware[64];
-	uint64_t max_mr_size;  /**< longest region that the driver promises, in bytes */
-	uint64_t page_sizes;   /**< bit n set: pages of 2^n bytes are supported */
-	uint32_t max_qp_wr;    /**< longest send or receive queue, in requests */
-	uint32_t max_sge;      /**< the most elements in one request */
-	uint32_t max_cqe;      /**< longest completion queue, in entries */
-	uint32_t port_count;   /**< ports are numbered from 1 to this number */
-	uint8_t max_rd_atomic; /**< the most reads and atomics in progress on a channel */
+	uint64_t max_mr_size; /**< longest region that the driver promises, in bytes */
+	uint64_t page_sizes;  /**< bit n set: pages of 2^n bytes are supported */
+	uint32_t max_qp_wr;   /**< longest send or receive queue, in requests */
+	uint32_t max_sge;     /**< the most elements in one request */
+	uint32_t max_cqe;     /**< longest completion queue, in entries */
+	uint32_t port_count;  /**< ports are numbered from 1 to this number */
+	uint32_t
+		max_rd_atomic; /**< the most reads and atomics in progress on a channel */
 	/**
 	 * Whether dma-bufs can be registered. The library finds out by registering fd
 	 * -1: a device that supports dma-bufs fails with EBADF.

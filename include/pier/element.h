@@ -55,9 +55,9 @@ struct pier_scatter {
  * pier_mr_gather_list(); -EACCES the region is a memory window, or (scatter) was
  * registered without LOCAL_WRITE.
  */
-PIER_API int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
+PIER_API int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			    struct pier_gather *ret_element);
-PIER_API int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
+PIER_API int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			     struct pier_scatter *ret_element);
 
 /**
@@ -77,7 +77,7 @@ PIER_API struct pier_scatter pier_mr_scatter_unchecked(const struct pier_mr *mr,
  * them in code whose tests run without NDEBUG.
  */
 static inline int pier_mr_gather_debug(const struct pier_mr *mr, uint64_t addr,
-				       size_t length, struct pier_gather *ret_element)
+				       uint64_t length, struct pier_gather *ret_element)
 {
 #ifdef NDEBUG
 	*ret_element = pier_mr_gather_unchecked(mr, addr, (uint32_t)length);
@@ -88,7 +88,7 @@ static inline int pier_mr_gather_debug(const struct pier_mr *mr, uint64_t addr,
 }
 
 static inline int pier_mr_scatter_debug(const struct pier_mr *mr, uint64_t addr,
-					size_t length, struct pier_scatter *ret_element)
+					uint64_t length, struct pier_scatter *ret_element)
 {
 #ifdef NDEBUG
 	*ret_element = pier_mr_scatter_unchecked(mr, addr, (uint32_t)length);

@@ -49,7 +49,7 @@ PIER_INLINE int pier_hot_encloses(const struct pier_hot_mr *mr, uint64_t addr,
 	return offset <= mr->length && length <= mr->length - offset;
 }
 
-PIER_INLINE int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
+PIER_INLINE int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			       struct pier_gather *ret_element)
 {
 	const struct pier_hot_mr *hot = pier_mr_hot(mr);
@@ -63,7 +63,7 @@ PIER_INLINE int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t l
 	return 0;
 }
 
-PIER_INLINE int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
+PIER_INLINE int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 				struct pier_scatter *ret_element)
 {
 	const struct pier_hot_mr *hot = pier_mr_hot(mr);
@@ -118,7 +118,7 @@ PIER_INLINE int pier_remote_sub(const struct pier_remote *remote, uint64_t offse
  * the queue.
  */
 PIER_INLINE int pier_hot_is_plain(const struct pier_hot_channel *hot,
-				  const struct pier_gather *sg_list, int num_sge)
+				  const struct pier_gather *sg_list, uint32_t num_sge)
 {
 	const struct pier_queue *sends = &hot->sends;
 
@@ -165,8 +165,8 @@ PIER_INLINE int pier_hot_post(struct pier_channel *channel, enum pier_opcode opc
 }
 
 PIER_INLINE int pier_channel_post_send(struct pier_channel *channel,
-				       const struct pier_gather *sg_list, int num_sge,
-				       struct pier_work *ret_work)
+				       const struct pier_gather *sg_list,
+				       uint32_t num_sge, struct pier_work *ret_work)
 {
 	if (pier_hot_unlikely(
 		    !pier_hot_is_plain(pier_channel_hot(channel), sg_list, num_sge)))
@@ -180,7 +180,8 @@ PIER_INLINE int pier_channel_post_send(struct pier_channel *channel,
  * registers.
  */
 PIER_INLINE int pier_channel_post_write(struct pier_channel *channel,
-					const struct pier_gather *sg_list, int num_sge,
+					const struct pier_gather *sg_list,
+					uint32_t num_sge,
 					const struct pier_remote *remote,
 					struct pier_work *ret_work)
 {
@@ -201,8 +202,8 @@ PIER_INLINE int pier_channel_post_write(struct pier_channel *channel,
 }
 
 PIER_INLINE int pier_channel_post_read(struct pier_channel *channel,
-				       const struct pier_scatter *sg_list, int num_sge,
-				       const struct pier_remote *remote,
+				       const struct pier_scatter *sg_list,
+				       uint32_t num_sge, const struct pier_remote *remote,
 				       struct pier_work *ret_work)
 {
 	const struct pier_gather *same = (const struct pier_gather *)sg_list;

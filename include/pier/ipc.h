@@ -79,9 +79,9 @@ PIER_API int pier_buffer_open_ipc(const void *handle, size_t size,
  * of them, and they are not of one backend that copies between its memories; others of
  * the backend.
  */
-PIER_API int pier_buffer_copy(struct pier_buffer *to, size_t to_offset,
-			      struct pier_buffer *from, size_t from_offset,
-			      size_t length);
+PIER_API int pier_buffer_copy(struct pier_buffer *to, uint64_t to_offset,
+			      struct pier_buffer *from, uint64_t from_offset,
+			      uint64_t length);
 
 PIER_END_DECLS
 

@@ -128,7 +128,7 @@ enum pier_policy {
  * the driver refuses it; -ENOMEM RLIMIT_MEMLOCK or the device's resources are exhausted;
  * -EPERM RLIMIT_MEMLOCK is 0; others of ibv_reg_mr(3).
  */
-PIER_API int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
+PIER_API int pier_mr_reg(struct pier_pd *pd, void *addr, uint64_t length, uint32_t access,
 			 struct pier_mr **ret_mr);
 
 /**
@@ -149,8 +149,8 @@ PIER_API int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int acce
  * -EBADF fd is not open; -E2BIG length exceeds the device's max_mr_size, and the driver
  * refuses it; -ENOMEM; others of the driver.
  */
-PIER_API int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length,
-				uint64_t iova, int fd, int access,
+PIER_API int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, uint64_t length,
+				uint64_t iova, int fd, uint32_t access,
 				struct pier_mr **ret_mr);
 
 /**
@@ -173,7 +173,7 @@ PIER_API int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t leng
  * the reason for each.
  */
 PIER_API int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer,
-				size_t offset, size_t length, int access,
+				uint64_t offset, uint64_t length, uint32_t access,
 				enum pier_policy policy, struct pier_mr **ret_mr);
 
 /** How a range of memory is specified. */
@@ -322,7 +322,7 @@ struct pier_mr_attr {
 	 */
 	const struct pier_mr_range *ranges;
 	uint32_t range_count; /**< 1 to PIER_MR_PARTS_MAX */
-	int access;	      /**< enum pier_access, ored */
+	uint32_t access;      /**< enum pier_access, ored */
 	enum pier_addressing addressing;
 	enum pier_policy policy; /**< for buffers and pointers */
 	enum pier_split split;
@@ -415,7 +415,7 @@ PIER_API int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *att
  * pier_mr_reg_attr().
  */
 PIER_API int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length,
-			     int access, struct pier_mr **ret_mr);
+			     uint32_t access, struct pier_mr **ret_mr);
 
 /**
  * Deregister a region. NULL is allowed. Afterwards the NIC no longer accesses the
@@ -441,7 +441,7 @@ PIER_API int pier_mr_dereg(struct pier_mr *mr);
  * window is that of the region to which it is bound.
  */
 PIER_API uint64_t pier_mr_iova(const struct pier_mr *mr);
-PIER_API size_t pier_mr_length(const struct pier_mr *mr);
+PIER_API uint64_t pier_mr_length(const struct pier_mr *mr);
 PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
 
 /**
@@ -462,7 +462,7 @@ struct pier_mr_info {
 	 * enum pier_access, ored. Includes PIER_ACCESS_RELAXED_ORDERING if the library
 	 * added it (enum pier_ordering).
 	 */
-	int access;
+	uint32_t access;
 	uint32_t lkey;	/**< of the first part; 0 for a memory window, which has none */
 	uint32_t rkey;	/**< of the first part */
 	uint32_t parts; /**< their number, 1 or more */
@@ -556,7 +556,7 @@ PIER_API bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t
  * or -ENOMEM part of it is not mapped, not writable, or cannot be allocated; others of
  * madvise(2) with MADV_POPULATE_WRITE. Some of the pages may have been allocated.
  */
-PIER_API int pier_memory_populate(void *addr, size_t length, int access,
+PIER_API int pier_memory_populate(void *addr, uint64_t length, uint32_t access,
 				  uint32_t threads);
 
 PIER_END_DECLS

@@ -55,7 +55,7 @@ PIER_API const char *pier_object_kind_name(enum pier_object_kind kind);
  * Return the number of live objects of a kind in this process; 0 for an unknown kind.
  * Cannot fail.
  */
-PIER_API size_t pier_object_count(enum pier_object_kind kind);
+PIER_API uint32_t pier_object_count(enum pier_object_kind kind);
 
 #define PIER_OBJECT_WHERE_SIZE	     256
 #define PIER_OBJECT_DESCRIPTION_SIZE 128

@@ -41,12 +41,13 @@ enum pier_post_flag {
 struct pier_request {
 	/** PIER_OP_SEND, _RECV, _WRITE, _READ, _COMPARE_SWAP or _FETCH_ADD. */
 	enum pier_opcode opcode;
-	int flags; /**< enum pier_post_flag, ored */
+	uint32_t flags; /**< enum pier_post_flag, ored */
 	union {
 		const struct pier_gather *gather;   /**< for sends and writes */
 		const struct pier_scatter *scatter; /**< for all others */
 	};
-	int num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL */
+	uint32_t num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL
+			   */
 	/**
 	 * Writes and reads: the number of parts at `remote`, which is then a remote
 	 * vector (<pier/remote_vec.h>), such as the parts of one region. 0: `remote` is

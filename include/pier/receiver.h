@@ -2,6 +2,7 @@
 #ifndef PIER_RECEIVER_H
 #define PIER_RECEIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -124,7 +125,7 @@ struct pier_receiver_attr {
 	 */
 	int stall_ms;
 	uint64_t length; /**< of the transfer, in bytes, up to 16 TiB */
-	int flags;	 /**< 0 */
+	uint32_t flags;	 /**< 0 */
 	/**
 	 * 0, or the bytes of the buffer of a stream (<pier/stream.h>), the same as at
 	 * the other end. A stream has no `length`.
@@ -259,7 +260,7 @@ struct pier_receiver_status {
 	uint32_t rails;		/**< the number of rails */
 	uint32_t working_rails; /**< rails that have not failed */
 	uint32_t receives;	/**< posted, or consumed and not processed yet */
-	int ended;		/**< not 0: ended, with or without an error */
+	bool ended;		/**< with or without an error */
 	int error;		/**< 0, or the error with which it ended */
 };
 

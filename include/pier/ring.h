@@ -2,6 +2,7 @@
 #ifndef PIER_RING_H
 #define PIER_RING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -77,7 +78,7 @@ struct pier_ring_attr {
 	uint64_t slot_size;
 	uint32_t slots; /**< number of slots, at least 1 */
 	/** For registering the allocated memory; includes PIER_ACCESS_LOCAL_WRITE. */
-	int access;
+	uint32_t access;
 	/**
 	 * Memory that the ring allocates: a specification for pier_buffer_alloc().
 	 * Ignored if mr is set.
@@ -302,11 +303,11 @@ PIER_API int pier_ring_fd(const struct pier_ring *ring);
 PIER_API int pier_ring_cancel(struct pier_ring *ring);
 
 /**
- * Return 1 if a fill uses a channel now, and 0 if the channel may be destroyed. Cannot
- * fail.
+ * Return true if a fill uses a channel now, and false if the channel may be destroyed.
+ * Cannot fail.
  */
-PIER_API int pier_ring_uses(const struct pier_ring *ring,
-			    const struct pier_channel *channel);
+PIER_API bool pier_ring_uses(const struct pier_ring *ring,
+			     const struct pier_channel *channel);
 
 /**
  * Release a slot that pier_ring_next() returned, so that it can be filled again. Any

@@ -76,7 +76,7 @@ struct pier_scope_attr {
 	 * timeout.
 	 */
 	int timeout_ms;
-	int flags; /**< enum pier_scope_flag, ored */
+	uint32_t flags; /**< enum pier_scope_flag, ored */
 	/**
 	 * Limit for the outstanding requests of the send queue, including those from
 	 * before the scope. A post beyond it waits for room, up to the scope's
@@ -134,7 +134,8 @@ struct pier_scope {
 	struct pier_scope *outer;
 	uint64_t first_send, first_receive, posted_within;
 	int64_t deadline;
-	int timeout_ms, flags;
+	int timeout_ms;
+	uint32_t flags;
 	uint32_t outer_depth, level, state, waits;
 	uint32_t max_failures;
 	struct pier_scope_failure *failures;

@@ -120,7 +120,7 @@ PIER_API int pier_srq_destroy(struct pier_srq *srq);
  * of pier_channel_post_recv(); others of ibv_post_srq_recv(3).
  */
 PIER_API int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
-				int num_sge, void *context);
+				uint32_t num_sge, void *context);
 
 /**
  * Take the next message of a channel with a shared receive queue, and wait for it. Sleeps

@@ -2,6 +2,7 @@
 #ifndef PIER_TRANSFER_H
 #define PIER_TRANSFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -149,7 +150,7 @@ struct pier_transfer_attr {
 	 * channel is left alone.
 	 */
 	int stall_ms;
-	int flags;	    /**< enum pier_transfer_flags, ored */
+	uint32_t flags;	    /**< enum pier_transfer_flags, ored */
 	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host byte order */
 	/**
 	 * NULL, or a callback. The thread that drives the transfer calls it when bytes
@@ -310,7 +311,7 @@ struct pier_transfer_status {
 	uint32_t rails;		/**< the number of rails */
 	uint32_t working_rails; /**< rails that have not failed */
 	uint32_t in_flight;	/**< requests */
-	int ended;		/**< not 0: ended, with or without an error */
+	bool ended;		/**< with or without an error */
 	int error;		/**< 0, or the error with which it ended */
 };
 

@@ -529,16 +529,16 @@ PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 	unsigned long long offset = 0;
 	struct pier_py_region *self;
 	PyObject *object, *length = NULL, *name = NULL;
-	int cached = false, policy = PIER_POLICY_ANY;
+	int cached = false, policy = PIER_POLICY_ANY, access = PIER_ACCESS_SHARED;
 	struct pier_mr_attr attr;
 	bool done;
 
 	pier_mr_attr_init(&attr);
-	attr.access = PIER_ACCESS_SHARED;
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&OiOp:register", names,
 					 &object, pier_py_uint64, &offset, &length,
-					 &attr.access, &name, &cached))
+					 &access, &name, &cached))
 		return NULL;
+	attr.access = (uint32_t)access;
 	if (name)
 		policy = pier_py_choose(name, "policy", policy_names, POLICY_COUNT);
 	if (policy < 0 || !pier_py_pd_begin((PyObject *)pd))

@@ -92,7 +92,7 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 	return 0;
 }
 
-int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_buffer)
+int pier_buffer_alloc(const char *spec, uint64_t length, struct pier_buffer **ret_buffer)
 {
 	PIER_REFUSE_NULL(spec, ret_buffer);
 	PIER_ENTRY();
@@ -230,7 +230,7 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 	return 0;
 }
 
-int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
+int pier_buffer_wrap(void *addr, uint64_t length, struct pier_buffer **ret_buffer)
 {
 	PIER_REFUSE_NULL(addr, ret_buffer);
 	PIER_ENTRY();
@@ -267,7 +267,7 @@ static int wrap_range(int fd, uint64_t offset, size_t length,
 	return pier_fail(ENOMEM, "no memory for a buffer's description");
 }
 
-int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
+int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, uint64_t length,
 			    struct pier_buffer **ret_buffer)
 {
 	PIER_REFUSE_NULL(ret_buffer);
@@ -358,7 +358,7 @@ uint64_t pier_buffer_address(const struct pier_buffer *buffer)
 	return buffer->address;
 }
 
-size_t pier_buffer_length(const struct pier_buffer *buffer)
+uint64_t pier_buffer_length(const struct pier_buffer *buffer)
 {
 	PIER_REFUSE_NULL_AS(0, buffer);
 	return buffer->length;
@@ -602,7 +602,7 @@ int pier_export_range(const struct pier_buffer *buffer, size_t offset, size_t le
 	return 0;
 }
 
-int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
+int pier_dmabuf_export(struct pier_buffer *buffer, uint64_t offset, uint64_t length,
 		       enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
 	PIER_REFUSE_NULL(buffer, ret_dmabuf);

@@ -133,8 +133,8 @@ static int copy_range(struct pier_buffer *buffer, size_t offset, void *host,
 	return 0;
 }
 
-int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *source,
-			size_t length)
+int pier_buffer_copy_to(struct pier_buffer *buffer, uint64_t offset, const void *source,
+			uint64_t length)
 {
 	PIER_REFUSE_NULL(buffer);
 	PIER_REFUSE_NULL_ARRAY(source, length);
@@ -142,8 +142,8 @@ int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *s
 	return copy_range(buffer, offset, (void *)(uintptr_t)source, length, false);
 }
 
-int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *destination,
-			  size_t length)
+int pier_buffer_copy_from(struct pier_buffer *buffer, uint64_t offset, void *destination,
+			  uint64_t length)
 {
 	PIER_REFUSE_NULL(buffer);
 	PIER_REFUSE_NULL_ARRAY(destination, length);
@@ -182,8 +182,8 @@ static int copy_buffers(struct pier_buffer *to, uint64_t to_offset,
 					 from_offset, length);
 }
 
-int pier_buffer_copy(struct pier_buffer *to, size_t to_offset, struct pier_buffer *from,
-		     size_t from_offset, size_t length)
+int pier_buffer_copy(struct pier_buffer *to, uint64_t to_offset, struct pier_buffer *from,
+		     uint64_t from_offset, uint64_t length)
 {
 	PIER_REFUSE_NULL(to, from);
 	int result = pier_check_buffer_range(to, to_offset, length, "copying to");
@@ -303,8 +303,8 @@ static int start_copy(struct pier_buffer *buffer, size_t offset,
 	return 0;
 }
 
-int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
-			      const void *source, size_t length, void *stream,
+int pier_buffer_copy_start_to(struct pier_buffer *buffer, uint64_t offset,
+			      const void *source, uint64_t length, void *stream,
 			      struct pier_copy **ret_copy)
 {
 	PIER_REFUSE_NULL(buffer, ret_copy);
@@ -319,8 +319,8 @@ int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
 	return start_copy(buffer, offset, &wanted, ret_copy);
 }
 
-int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
-				void *destination, size_t length, void *stream,
+int pier_buffer_copy_start_from(struct pier_buffer *buffer, uint64_t offset,
+				void *destination, uint64_t length, void *stream,
 				struct pier_copy **ret_copy)
 {
 	PIER_REFUSE_NULL(buffer, ret_copy);

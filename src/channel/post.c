@@ -66,11 +66,9 @@ static __attribute__((noinline)) int post_other(struct pier_channel *channel,
  * Gets the fields one by one: while no address of a request escapes, the compiler knows
  * them in the function that calls this.
  */
-static __attribute__((noinline, cold)) int post_fields(struct pier_channel *channel,
-						       enum pier_opcode opcode,
-						       const void *sg_list, int num_sge,
-						       const struct pier_remote *remote,
-						       struct pier_work *ret_work)
+static __attribute__((noinline, cold)) int post_fields(
+	struct pier_channel *channel, enum pier_opcode opcode, const void *sg_list,
+	uint32_t num_sge, const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	const struct pier_request request = {
 		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
@@ -81,7 +79,7 @@ static __attribute__((noinline, cold)) int post_fields(struct pier_channel *chan
 
 static inline __attribute__((always_inline)) int post_one(
 	struct pier_channel *channel, enum pier_opcode opcode, const void *sg_list,
-	int num_sge, const struct pier_remote *remote, struct pier_work *ret_work)
+	uint32_t num_sge, const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	const struct pier_request request = {
 		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
@@ -93,7 +91,7 @@ static inline __attribute__((always_inline)) int post_one(
 }
 
 int pier_channel_post_send(struct pier_channel *channel,
-			   const struct pier_gather *sg_list, int num_sge,
+			   const struct pier_gather *sg_list, uint32_t num_sge,
 			   struct pier_work *ret_work)
 {
 	PIER_REFUSE_NULL(channel);
@@ -101,7 +99,7 @@ int pier_channel_post_send(struct pier_channel *channel,
 }
 
 int pier_channel_post_write(struct pier_channel *channel,
-			    const struct pier_gather *sg_list, int num_sge,
+			    const struct pier_gather *sg_list, uint32_t num_sge,
 			    const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	PIER_REFUSE_NULL(channel);
@@ -109,7 +107,7 @@ int pier_channel_post_write(struct pier_channel *channel,
 }
 
 int pier_channel_post_read(struct pier_channel *channel,
-			   const struct pier_scatter *sg_list, int num_sge,
+			   const struct pier_scatter *sg_list, uint32_t num_sge,
 			   const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	PIER_REFUSE_NULL(channel);
@@ -117,8 +115,8 @@ int pier_channel_post_read(struct pier_channel *channel,
 }
 
 static inline __attribute__((always_inline)) int post_receive(
-	struct pier_channel *channel, const struct pier_scatter *sg_list, int num_sge,
-	void *context, struct pier_work *ret_work)
+	struct pier_channel *channel, const struct pier_scatter *sg_list,
+	uint32_t num_sge, void *context, struct pier_work *ret_work)
 {
 	struct pier_queue *queue = &channel->receives;
 	struct ibv_recv_wr wr = { .sg_list = (struct ibv_sge *)sg_list,
@@ -129,7 +127,7 @@ static inline __attribute__((always_inline)) int post_receive(
 
 	if (pier_unlikely(queue->limit == 0))
 		return pier_refuse_receive(channel);
-	if (pier_unlikely((uint32_t)num_sge > queue->max_sge))
+	if (pier_unlikely(num_sge > queue->max_sge))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, 0);
 	if (pier_unlikely(!sg_list && num_sge > 0))
 		return pier_check_elements(PIER_OP_RECV, sg_list, num_sge);
@@ -153,7 +151,7 @@ static inline __attribute__((always_inline)) int post_receive(
 }
 
 int pier_channel_post_recv(struct pier_channel *channel,
-			   const struct pier_scatter *sg_list, int num_sge,
+			   const struct pier_scatter *sg_list, uint32_t num_sge,
 			   struct pier_work *ret_work)
 {
 	PIER_REFUSE_NULL(channel);
@@ -205,8 +203,9 @@ int pier_channel_run_request(struct pier_channel *channel,
 }
 
 static int run_one(struct pier_channel *channel, enum pier_opcode opcode,
-		   const void *sg_list, int num_sge, const struct pier_remote *remote,
-		   int timeout_ms, struct pier_result *ret_result)
+		   const void *sg_list, uint32_t num_sge,
+		   const struct pier_remote *remote, int timeout_ms,
+		   struct pier_result *ret_result)
 {
 	const struct pier_request request = {
 		.opcode = opcode, .gather = sg_list, .num_sge = num_sge, .remote = remote
@@ -216,27 +215,27 @@ static int run_one(struct pier_channel *channel, enum pier_opcode opcode,
 }
 
 int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
-		      int num_sge, int timeout_ms)
+		      uint32_t num_sge, int timeout_ms)
 {
 	return run_one(channel, PIER_OP_SEND, sg_list, num_sge, NULL, timeout_ms, NULL);
 }
 
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		      int num_sge, int timeout_ms, struct pier_result *ret_result)
+		      uint32_t num_sge, int timeout_ms, struct pier_result *ret_result)
 {
 	return run_one(channel, PIER_OP_RECV, sg_list, num_sge, NULL, timeout_ms,
 		       ret_result);
 }
 
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
-		       int num_sge, const struct pier_remote *remote, int timeout_ms)
+		       uint32_t num_sge, const struct pier_remote *remote, int timeout_ms)
 {
 	return run_one(channel, PIER_OP_WRITE, sg_list, num_sge, remote, timeout_ms,
 		       NULL);
 }
 
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		      int num_sge, const struct pier_remote *remote, int timeout_ms)
+		      uint32_t num_sge, const struct pier_remote *remote, int timeout_ms)
 {
 	return run_one(channel, PIER_OP_READ, sg_list, num_sge, remote, timeout_ms, NULL);
 }

@@ -27,21 +27,21 @@ int pier_refuse_receive(const struct pier_channel *channel)
 	return pier_refuse_state(channel);
 }
 
-int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
+int pier_refuse_elements(const struct pier_channel *channel, uint32_t num_sge,
 			 uint32_t max_sge, uint64_t length)
 {
-	if (num_sge < 0 || (uint32_t)num_sge > max_sge)
-		return pier_fail(EINVAL, "%d elements; this channel takes 0 to %u",
+	if (num_sge > max_sge)
+		return pier_fail(EINVAL, "%u elements; this channel takes 0 to %u",
 				 num_sge, max_sge);
 	return pier_fail(EMSGSIZE, "message of %llu bytes; the port's max_msg_size is %u",
 			 (unsigned long long)length, channel->max_msg_size);
 }
 
-int pier_check_elements(enum pier_opcode opcode, const void *sg_list, int num_sge)
+int pier_check_elements(enum pier_opcode opcode, const void *sg_list, uint32_t num_sge)
 {
-	if (sg_list || num_sge <= 0)
+	if (sg_list || num_sge == 0)
 		return 0;
-	return pier_fail(EINVAL, "%s: num_sge is %d, and sg_list is NULL",
+	return pier_fail(EINVAL, "%s: num_sge is %u, and sg_list is NULL",
 			 pier_opcode_name(opcode), num_sge);
 }
 
@@ -185,9 +185,9 @@ int pier_refuse_post(const struct pier_channel *channel, int error,
 }
 
 bool pier_has_far_element(const struct pier_channel *channel,
-			  const struct ibv_sge *sg_list, int num_sge)
+			  const struct ibv_sge *sg_list, uint32_t num_sge)
 {
-	for (int i = 0; i < num_sge; i++)
+	for (uint32_t i = 0; i < num_sge; i++)
 		if (pier_is_far_key(channel->pd, sg_list[i].lkey))
 			return true;
 	return false;

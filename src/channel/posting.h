@@ -16,13 +16,13 @@
 /* Cold, in posting.c: the error of a request that cannot be posted as it is. */
 int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_receive(const struct pier_channel *channel) __attribute__((cold));
-int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
+int pier_refuse_elements(const struct pier_channel *channel, uint32_t num_sge,
 			 uint32_t max_sge, uint64_t length) __attribute__((cold));
 /* The queue looked full. Returns 0 if collecting completions made room. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 	__attribute__((cold));
 /* 0, or -EINVAL if the elements are missing. */
-int pier_check_elements(enum pier_opcode opcode, const void *sg_list, int num_sge)
+int pier_check_elements(enum pier_opcode opcode, const void *sg_list, uint32_t num_sge)
 	__attribute__((cold));
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode) __attribute__((cold));
@@ -76,14 +76,14 @@ static inline __attribute__((always_inline)) const struct ibv_sge *pier_sg_list(
 
 /* At most 2^31 lengths of 32 bits: no overflow. */
 static inline __attribute__((always_inline)) uint64_t pier_sum_lengths(
-	const struct ibv_sge *sg_list, int num_sge)
+	const struct ibv_sge *sg_list, uint32_t num_sge)
 {
 	uint64_t length;
 
 	if (pier_likely(num_sge == 1))
 		return sg_list[0].length;
 	length = 0;
-	for (int i = 0; i < num_sge; i++)
+	for (uint32_t i = 0; i < num_sge; i++)
 		length += sg_list[i].length;
 	return length;
 }
@@ -138,7 +138,7 @@ static inline __attribute__((always_inline)) enum ibv_wr_opcode pier_verb(
  * PD has regions with such memory.
  */
 bool pier_has_far_element(const struct pier_channel *channel,
-			  const struct ibv_sge *sg_list, int num_sge)
+			  const struct ibv_sge *sg_list, uint32_t num_sge)
 	__attribute__((cold));
 
 /* IBV_SEND_INLINE if the CPU copies the `length` bytes at once, else 0. */
@@ -234,7 +234,7 @@ static inline __attribute__((always_inline)) void pier_posted(struct pier_queue 
  */
 static inline __attribute__((always_inline)) int pier_post_wr(
 	struct pier_channel *channel, struct ibv_send_wr *wr, enum pier_opcode opcode,
-	const struct ibv_sge *sg_list, int num_sge, uint32_t length, void *context,
+	const struct ibv_sge *sg_list, uint32_t num_sge, uint32_t length, void *context,
 	struct pier_work *ret_work)
 {
 	struct pier_queue *queue = &channel->sends;

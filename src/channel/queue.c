@@ -71,12 +71,12 @@ static uint32_t *keys_of(const struct pier_queue *queue, const struct pier_entry
 }
 
 uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
-			      const struct ibv_sge *sg_list, int num_sge,
+			      const struct ibv_sge *sg_list, uint32_t num_sge,
 			      uint32_t *ret_first)
 {
 	uint32_t *keys = keys_of(queue, entry), count = 0;
 
-	for (int i = 0; i < num_sge; i++) {
+	for (uint32_t i = 0; i < num_sge; i++) {
 		/* Devices ignore the keys of empty elements. */
 		if (sg_list[i].length == 0)
 			continue;

@@ -92,7 +92,7 @@ static inline bool pier_queue_make_free(struct pier_queue *queue, uint64_t posit
 
 /* Write down the keys of a list of elements. Returns how many there are. */
 uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
-			      const struct ibv_sge *sg_list, int num_sge,
+			      const struct ibv_sge *sg_list, uint32_t num_sge,
 			      uint32_t *ret_first);
 
 /*
@@ -105,7 +105,7 @@ uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry
  */
 static inline __attribute__((always_inline)) void pier_queue_note(
 	struct pier_queue *queue, struct pier_entry *entry, uint64_t id, bool watched,
-	enum pier_opcode opcode, const struct ibv_sge *sg_list, int num_sge,
+	enum pier_opcode opcode, const struct ibv_sge *sg_list, uint32_t num_sge,
 	uint32_t length, void *context)
 {
 	uint32_t state = watched ? PIER_ENTRY_WATCHED : PIER_ENTRY_UNWATCHED;

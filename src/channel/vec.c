@@ -153,7 +153,7 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 	if (!last)
 		request.flags &= PIER_POST_FENCE;
 	request.gather = (const struct pier_gather *)channel->scratch;
-	request.num_sge = (int)next.num_sge;
+	request.num_sge = next.num_sge;
 	request.remote = next.num_sge ? &next.remote : NULL;
 	return pier_post_whole(channel, &request, last ? ret_work : NULL);
 }
@@ -220,16 +220,16 @@ bool pier_needs_several(const struct pier_channel *channel,
 			const struct pier_request *request)
 {
 	return (request->opcode == PIER_OP_WRITE || request->opcode == PIER_OP_READ) &&
-	       request->remote && request->num_sge >= 0 &&
+	       request->remote && request->num_sge <= INT32_MAX &&
 	       (request->remote_count > 0 ||
-		(uint32_t)request->num_sge > pier_max_sge(channel, request->opcode));
+		request->num_sge > pier_max_sge(channel, request->opcode));
 }
 
 static struct cursor cursor_of(const struct pier_request *request)
 {
 	return (struct cursor){ .whole = request,
 				.sg_list = pier_sg_list(request),
-				.num_sge = (uint32_t)request->num_sge,
+				.num_sge = request->num_sge,
 				.parts = request->remote,
 				.count = request->remote_count ? request->remote_count
 							       : 1 };

@@ -19,7 +19,7 @@ enum {
 };
 
 /* The same rights for a window and a region, so a caller need not care which it gets. */
-static int check_rights(const struct pier_mr *mr, int access)
+static int check_rights(const struct pier_mr *mr, uint32_t access)
 {
 	if (!access || (access & ~PEERS_RIGHTS))
 		return pier_fail(EINVAL,
@@ -110,8 +110,8 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 }
 
 static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
-			 uint64_t offset, uint64_t length, int access, int timeout_ms,
-			 struct pier_mr **ret_mr)
+			 uint64_t offset, uint64_t length, uint32_t access,
+			 int timeout_ms, struct pier_mr **ret_mr)
 {
 	struct pier_mr *window;
 	int error = pier_make_window(mr, offset, length, access, &window);
@@ -129,7 +129,8 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 }
 
 int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr, uint64_t offset,
-		     uint64_t length, int access, int timeout_ms, struct pier_mr **ret_mr)
+		     uint64_t length, uint32_t access, int timeout_ms,
+		     struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(channel, mr, ret_mr);
 	PIER_ENTRY();

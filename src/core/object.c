@@ -84,14 +84,14 @@ void pier_object_untrack(struct pier_object *object)
 	pier_fork_unlock(&table.mutex);
 }
 
-size_t pier_object_count(enum pier_object_kind kind)
+uint32_t pier_object_count(enum pier_object_kind kind)
 {
-	size_t count;
+	uint32_t count;
 
 	if ((unsigned int)kind >= PIER_OBJECT_KINDS)
 		return 0;
 	pier_fork_lock(&table.mutex);
-	count = table.counts[kind];
+	count = (uint32_t)table.counts[kind];
 	pier_fork_unlock(&table.mutex);
 	return count;
 }

@@ -420,7 +420,7 @@ int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_a
 	/* Verbs reports reads and atomics as int; a QP takes 8 bits. */
 	attr.max_rd_atomic = limits.max_qp_rd_atom > UINT8_MAX
 				     ? UINT8_MAX
-				     : (uint8_t)limits.max_qp_rd_atom;
+				     : (uint32_t)limits.max_qp_rd_atom;
 	attr.dmabuf = device->dmabuf;
 	attr.memfd_as_dmabuf = device->provider->takes_memfd;
 	attr.atomics = !(device->lacking_access & PIER_ACCESS_REMOTE_ATOMIC);

@@ -191,11 +191,12 @@ bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey)
 	return found;
 }
 
-int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list, int num_sge)
+int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list,
+		       uint32_t num_sge)
 {
 	if (!pd->device->copies_receives)
 		return 0;
-	for (int i = 0; i < num_sge; i++)
+	for (uint32_t i = 0; i < num_sge; i++)
 		if (sg_list[i].length > 0 && pier_is_far_key(pd, sg_list[i].lkey))
 			return pier_fail(
 				EOPNOTSUPP,

@@ -39,6 +39,7 @@ void pier_remove_far_key(struct pier_pd *pd, struct pier_far_key *key);
 bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey);
 
 /* -EOPNOTSUPP: an element has such a key, and the device's CPU copies receives. */
-int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list, int num_sge);
+int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list,
+		       uint32_t num_sge);
 
 #endif

@@ -54,7 +54,7 @@ static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 			 addr, length, mr->part_count);
 }
 
-int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
+int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 		   struct pier_gather *ret_element)
 {
 	PIER_REFUSE_NULL(mr, ret_element);
@@ -65,7 +65,7 @@ int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 	return error;
 }
 
-int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
+int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 		    struct pier_scatter *ret_element)
 {
 	PIER_REFUSE_NULL(mr, ret_element);

@@ -37,7 +37,7 @@ uint64_t pier_mr_iova(const struct pier_mr *mr)
 	return mr->iova;
 }
 
-size_t pier_mr_length(const struct pier_mr *mr)
+uint64_t pier_mr_length(const struct pier_mr *mr)
 {
 	PIER_REFUSE_NULL_AS(0, mr);
 	return (size_t)mr->length;

@@ -84,7 +84,7 @@ struct pier_mr {
 	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
 	 */
 	struct ibv_mr *mr;
-	int access;
+	uint32_t access;
 	enum pier_path path;
 	/* NULL: `mr` covers the whole region, at the region's iova. */
 	struct pier_mr_part *parts;

@@ -134,7 +134,8 @@ static int register_pages(const struct pier_segment *segment, void *addr,
 {
 	const struct pier_pd *pd = segment->region->pd;
 	uint64_t length = segment->range.length;
-	int access = segment->region->access, error;
+	uint32_t access = segment->region->access;
+	int error;
 	struct ibv_mr *mr;
 
 	if (!segment->checked) {
@@ -161,7 +162,8 @@ static int register_fd(const struct pier_segment *segment, int fd, uint64_t offs
 	const struct pier_provider *provider = pd->device->provider;
 	struct pier_check_limits limits = pier_limits_of(pd);
 	uint64_t length = segment->range.length, iova = segment->iova;
-	int access = segment->region->access, error = 0, refusal;
+	uint32_t access = segment->region->access;
+	int error = 0, refusal;
 	struct ibv_mr *mr;
 
 	if (!segment->checked)

@@ -35,20 +35,21 @@ static const char *name_of_lacking(int flags)
  * ON_DEMAND on a device without it. If atomics or memory windows are missing, it fails
  * only the later request; pier refuses the registration.
  */
-static int check_access(const struct pier_check_limits *limits, int access, int possible)
+static int check_access(const struct pier_check_limits *limits, uint32_t access,
+			uint32_t possible)
 {
 	if (access & ~possible)
 		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible %s",
-				 (unsigned int)access, (unsigned int)(access & ~possible),
+				 access, access & ~possible,
 				 access & ~HOST_ACCESS ? "here" : "on a dma-buf");
 	if ((access & NEED_LOCAL_WRITE) && !(access & PIER_ACCESS_LOCAL_WRITE))
 		return pier_fail(EINVAL,
 				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
 				 "LOCAL_WRITE too",
-				 (unsigned int)access);
+				 access);
 	if (access & limits->lacking_access)
-		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s",
-				 (unsigned int)access, limits->device,
+		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s", access,
+				 limits->device,
 				 name_of_lacking(access & limits->lacking_access));
 	return 0;
 }
@@ -92,7 +93,7 @@ static int check_page_agree(const struct pier_check_limits *limits, const char *
 }
 
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
-		    uint64_t length, uint64_t iova, int access)
+		    uint64_t length, uint64_t iova, uint32_t access)
 {
 	struct pier_page_range pages;
 	int error;
@@ -158,7 +159,7 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
  * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
  */
 static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-			       uint64_t length, uint64_t iova, int fd, int access,
+			       uint64_t length, uint64_t iova, int fd, uint32_t access,
 			       bool trust_fd)
 {
 	uint64_t end;
@@ -186,13 +187,13 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 }
 
 int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-		      uint64_t length, uint64_t iova, int fd, int access)
+		      uint64_t length, uint64_t iova, int fd, uint32_t access)
 {
 	return check_dmabuf(limits, offset, length, iova, fd, access, false);
 }
 
 int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
-			      uint64_t length, uint64_t iova, int fd, int access)
+			      uint64_t length, uint64_t iova, int fd, uint32_t access)
 {
 	if (check_dmabuf(limits, offset, length, iova, fd, access, true) == 0)
 		return 0;
@@ -331,7 +332,7 @@ static uint64_t choose_iova(const struct pier_mr *region, uint32_t index, uint64
  * anything is registered.
  */
 static int check_range(const struct pier_resolved_range *resolved,
-		       const struct pier_check_limits *limits, int access)
+		       const struct pier_check_limits *limits, uint32_t access)
 {
 	const struct pier_mr_range *range = &resolved->range;
 

@@ -118,7 +118,7 @@ static void run_threads(struct work *work, uint32_t threads)
 		pthread_join(others[i], NULL);
 }
 
-int pier_memory_populate(void *addr, size_t length, int access, uint32_t threads)
+int pier_memory_populate(void *addr, uint64_t length, uint32_t access, uint32_t threads)
 {
 	PIER_REFUSE_NULL(addr);
 	/* ib_umem_get() takes writable pages for these: ib_access_writable(). */

@@ -455,7 +455,7 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
  * pier_register() takes it from there.
  */
 
-static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int access)
+static struct pier_mr_attr attr_for(const struct pier_mr_range *range, uint32_t access)
 {
 	return (struct pier_mr_attr){
 		.ranges = range,
@@ -464,7 +464,7 @@ static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int acces
 	};
 }
 
-int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
+int pier_mr_reg(struct pier_pd *pd, void *addr, uint64_t length, uint32_t access,
 		struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(pd, addr, ret_mr);
@@ -475,8 +475,8 @@ int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
 	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
-int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-		       int fd, int access, struct pier_mr **ret_mr)
+int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, uint64_t length,
+		       uint64_t iova, int fd, uint32_t access, struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(pd, ret_mr);
 	PIER_ENTRY();
@@ -488,8 +488,8 @@ int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
-int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
-		       size_t length, int access, enum pier_policy policy,
+int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer, uint64_t offset,
+		       uint64_t length, uint32_t access, enum pier_policy policy,
 		       struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(pd, buffer, ret_mr);

@@ -57,7 +57,7 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 	return 0;
 }
 
-int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length, uint32_t access,
 		    struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(mr, ret_mr);
@@ -159,8 +159,8 @@ static int fail_parts(const struct pier_mr *region)
 			 region->part_count);
 }
 
-int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     struct pier_mr **ret_window)
+int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length,
+		     uint32_t access, struct pier_mr **ret_window)
 {
 	struct pier_mr *region;
 	int error = make_region(mr, offset, length, &region);

@@ -11,7 +11,7 @@ int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
  * Make a window for [offset, offset + length), which lies in the region. It is not bound
  * yet: see pier_window_under().
  */
-int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     struct pier_mr **ret_window);
+int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length,
+		     uint32_t access, struct pier_mr **ret_window);
 
 #endif

@@ -115,7 +115,7 @@ static void check_hits(const struct bench *bench, uint64_t hits)
 	pier_mr_cache_query_stats(bench->cache, &stats, sizeof(stats));
 	if (stats.hits == hits && stats.count == bench->regions)
 		return;
-	fprintf(stderr, "pier-cache-perf: %llu hits of %llu, %zu regions of %zu\n",
+	fprintf(stderr, "pier-cache-perf: %llu hits of %llu, %u regions of %zu\n",
 		(unsigned long long)stats.hits, (unsigned long long)hits, stats.count,
 		bench->regions);
 	exit(1);

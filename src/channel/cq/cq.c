@@ -147,14 +147,14 @@ int pier_check_cq(const struct pier_pd *pd, const struct pier_cq *cq,
 					  "using a completion queue");
 }
 
-int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
+int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, uint32_t max)
 {
 	PIER_REFUSE_NULL(cq, ret_channels);
-	int count = 0, error = pier_check_process(&cq->object);
+	uint32_t count = 0;
+	int error = pier_check_process(&cq->object);
 
 	if (!error && max < 1)
-		error = pier_fail(EINVAL, "room for %d channels; at least 1 is needed",
-				  max);
+		error = pier_fail(EINVAL, "room for no channel; at least 1 is needed");
 	if (!error)
 		error = pier_collect_cq(cq);
 	if (error < 0)
@@ -168,7 +168,7 @@ int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max
 							ready_link);
 		pier_list_remove(link);
 	}
-	return count;
+	return (int)count;
 }
 
 int pier_cq_fd(const struct pier_cq *cq)

@@ -33,7 +33,7 @@ static bool entry_uses(const struct pier_srq *srq, uint32_t index, uint32_t lkey
 {
 	const struct ibv_sge *sges = srq->sges + (size_t)index * srq->max_sge;
 
-	for (int i = 0; i < srq->entries[index].num_sge; i++) {
+	for (uint32_t i = 0; i < srq->entries[index].num_sge; i++) {
 		/* Devices ignore the keys of empty elements. */
 		if (sges[i].lkey == lkey && sges[i].length > 0)
 			return true;
@@ -239,7 +239,7 @@ int pier_srq_destroy(struct pier_srq *srq)
 }
 
 int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
-		       int num_sge, void *context)
+		       uint32_t num_sge, void *context)
 {
 	PIER_REFUSE_NULL(srq);
 	PIER_REFUSE_NULL_ARRAY(sg_list, num_sge);
@@ -249,9 +249,9 @@ int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 	uint32_t posted;
 	int error = check_usable(srq, "posting to a shared receive queue");
 
-	if (!error && (num_sge < 0 || (uint32_t)num_sge > srq->max_sge))
+	if (!error && num_sge > srq->max_sge)
 		error = pier_fail(EINVAL,
-				  "%d elements; this shared receive queue takes 0 to %u",
+				  "%u elements; this shared receive queue takes 0 to %u",
 				  num_sge, srq->max_sge);
 	return error ? error : pier_srq_post(srq, &recv, 1, &posted);
 }

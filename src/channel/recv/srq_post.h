@@ -26,7 +26,7 @@ struct pier_srq_entry {
 	struct pier_srq_entry
 		*next; /* in the list of free entries, or of a channel's messages */
 	void *context;
-	int num_sge;
+	uint32_t num_sge;
 	bool arrived;
 	struct pier_result result; /* if it has arrived */
 };
@@ -58,7 +58,7 @@ struct pier_srq {
 /* A receive to post. */
 struct pier_srq_recv {
 	const struct ibv_sge *sg_list;
-	int num_sge;
+	uint32_t num_sge;
 	void *context;
 };
 

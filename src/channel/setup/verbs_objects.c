@@ -189,8 +189,7 @@ int pier_create_qp(struct pier_channel *channel)
 int pier_modify_to_init(struct pier_channel *channel)
 {
 	/* Ordering belongs to regions: queue pairs refuse the flag. */
-	unsigned int access = (unsigned int)channel->attr.access &
-			      ~(unsigned int)PIER_ACCESS_RELAXED_ORDERING;
+	uint32_t access = channel->attr.access & ~(uint32_t)PIER_ACCESS_RELAXED_ORDERING;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.pkey_index = (uint16_t)channel->attr.pkey_index,

@@ -561,7 +561,7 @@ static int serve_by_registering(const struct request *request, bool keep,
 }
 
 int pier_mr_cache_get(struct pier_mr_cache *cache, const struct pier_mr_range *range,
-		      int access, struct pier_mr **ret_mr)
+		      uint32_t access, struct pier_mr **ret_mr)
 {
 	PIER_REFUSE_NULL(cache, range, ret_mr);
 	struct request request = {

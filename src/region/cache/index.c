@@ -161,7 +161,8 @@ struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache,
 }
 
 static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
-				       const struct pier_backend *backend, int access)
+				       const struct pier_backend *backend,
+				       uint32_t access)
 {
 	struct pier_cache_set *set;
 
@@ -262,7 +263,7 @@ bool pier_cache_reserve(struct pier_mr_cache *cache, uint64_t length)
 }
 
 bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *backend,
-		     int access)
+		     uint32_t access)
 {
 	struct pier_mr_cache *cache = entry->cache;
 	struct pier_cache_set *set = find_set(cache, backend, access);

@@ -44,7 +44,7 @@ enum {
 struct pier_cache_set {
 	struct pier_tree tree;
 	const struct pier_backend *backend; /* NULL: dma-bufs, whose keys are offsets */
-	int access;
+	uint32_t access;
 	bool by_pointer; /* its addresses are pointers that the backend recognises */
 };
 
@@ -66,7 +66,7 @@ struct pier_cache_key {
 	 * the same are told apart by `file`; only one of them is kept.
 	 */
 	uint64_t start, end;
-	int access;
+	uint32_t access;
 	struct pier_cache_file file;
 	/* The one whose addresses these are; NULL: pointers, or a dma-buf. */
 	const struct pier_backend *backend;
@@ -167,7 +167,7 @@ void pier_cache_unreserve(struct pier_mr_cache *cache, uint64_t length);
  * backend  of its memory; NULL: a dma-buf
  */
 bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *backend,
-		     int access);
+		     uint32_t access);
 
 /* Count one more user of an entry, or one less. */
 void pier_cache_use(struct pier_cache_entry *entry);

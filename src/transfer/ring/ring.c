@@ -330,9 +330,9 @@ int pier_ring_fd(const struct pier_ring *ring)
 	return ring->wake_fd;
 }
 
-int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
+bool pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
 {
-	PIER_REFUSE_NULL(ring, channel);
+	PIER_REFUSE_NULL_AS(false, ring, channel);
 	return pier_lanes_use(&ring->lanes, channel);
 }
 
