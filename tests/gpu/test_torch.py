@@ -95,7 +95,7 @@ class Tensor:
         self.buffer = pier.make("buffer_wrap", ctypes.c_void_p(address),
                                 ctypes.c_size_t(self.size))
         self.info = Info()
-        pier.buffer_query(self.buffer, ctypes.byref(self.info))
+        pier.buffer_query(self.buffer, ctypes.byref(self.info), ctypes.c_size_t(ctypes.sizeof(self.info)))
         self.mr = pier.make("mr_reg_buffer", pd, self.buffer, ctypes.c_size_t(0),
                             ctypes.c_size_t(self.size), SHARED, BOUNCE)
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
