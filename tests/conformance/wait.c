@@ -320,6 +320,33 @@ static void every_waiting_mode_completes(void **state)
 	world_expect(world);
 }
 
+/* Of a receive and of the send that it gets. */
+static void result_has_the_context_of_its_request(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 500);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, 500);
+	struct pier_request receive = { .opcode = PIER_OP_RECV,
+					.scatter = &target,
+					.num_sge = 1,
+					.context = &target };
+	struct pier_request send = { .opcode = PIER_OP_SEND,
+				     .gather = &source,
+				     .num_sge = 1,
+				     .context = &source };
+	struct pier_result result;
+	struct pier_work work;
+
+	expect_ok(pier_channel_post_request(world->b.channel, &receive, &work));
+	expect_ok(pier_channel_run_request(world->a.channel, &send, PATIENT, &result));
+	assert_ptr_equal(result.context, &source);
+	expect_result(pier_work_wait(world->b.channel, work, PATIENT, &result), 1);
+	assert_ptr_equal(result.context, &target);
+	assert_int_equal(result.byte_length, 500);
+	image_copy(&world->b.area, 0, &world->a.area, 0, 500);
+	world_expect(world);
+}
+
 /* Returns immediately, and afterwards nothing is in flight in either direction. */
 static void cancel_ends_all_requests(void **state)
 {
@@ -360,6 +387,7 @@ int run_wait_cases(void)
 		world_case(epoll_level_triggered_wakes),
 		world_case(epoll_edge_triggered_wakes),
 		world_case(every_waiting_mode_completes),
+		world_case(result_has_the_context_of_its_request),
 		world_case(cancel_ends_all_requests),
 	};
 
