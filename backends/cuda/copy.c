@@ -90,15 +90,15 @@ int pier_cuda_clear(const struct pier_cuda_memory *memory)
 
 static int run_live_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
-	struct pier_cuda_scope scope;
-	int result = pier_cuda_enter_memory(memory, &scope);
+	struct pier_cuda_saved saved;
+	int result = pier_cuda_enter_memory(memory, &saved);
 
 	if (result != 0)
 		return result;
 	result = pier_cuda_check_live(memory);
 	if (result == 0)
 		result = run_copy(memory, copy);
-	pier_cuda_leave(memory->cuda, &scope);
+	pier_cuda_leave(memory->cuda, &saved);
 	return result;
 }
 
@@ -201,9 +201,9 @@ static int start_in_stream(struct started_copy *started, CUstream stream)
 /* The CPU copies memory that it reaches, after the work of the stream. */
 static int wait_for_stream(const struct pier_cuda_memory *memory, CUstream stream)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	CUresult error;
-	int result = pier_cuda_enter_memory(memory, &scope);
+	int result = pier_cuda_enter_memory(memory, &saved);
 
 	if (result != 0)
 		return result;
@@ -212,7 +212,7 @@ static int wait_for_stream(const struct pier_cuda_memory *memory, CUstream strea
 		result = pier_cuda_fail(memory->cuda, error,
 					"waiting for a stream of CUDA device %d",
 					memory->device);
-	pier_cuda_leave(memory->cuda, &scope);
+	pier_cuda_leave(memory->cuda, &saved);
 	return result;
 }
 
@@ -233,7 +233,7 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 			 const struct pier_backend_copy *copy, void **ret_copy)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct started_copy *started;
 	int result;
 
@@ -247,10 +247,10 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 		.copy = { copy->to_host ? READ : WRITE, state->address + copy->offset,
 			  copy->length, copy->host, 0 },
 	};
-	result = pier_cuda_enter_memory(state, &scope);
+	result = pier_cuda_enter_memory(state, &saved);
 	if (result == 0) {
 		result = start_in_stream(started, copy->stream);
-		pier_cuda_leave(state->cuda, &scope);
+		pier_cuda_leave(state->cuda, &saved);
 	}
 	if (result == 0)
 		*ret_copy = started;
@@ -277,14 +277,14 @@ int pier_cuda_copy_query(void *copy)
 {
 	struct started_copy *started = copy;
 	const struct pier_cuda_memory *memory = started->memory;
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	CUresult error;
 	/* It fails if the context was destroyed, and its streams and events with it. */
-	int result = pier_cuda_enter_memory(memory, &scope);
+	int result = pier_cuda_enter_memory(memory, &saved);
 
 	if (result == 0) {
 		error = query_event(memory->cuda, started->event);
-		pier_cuda_leave(memory->cuda, &scope);
+		pier_cuda_leave(memory->cuda, &saved);
 		if (error == CUDA_ERROR_NOT_READY)
 			return 0;
 		result = error == CUDA_SUCCESS ? 1
@@ -296,11 +296,11 @@ int pier_cuda_copy_query(void *copy)
 
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda *cuda = state->cuda;
 	CUresult error;
-	int result = pier_cuda_enter_memory(state, &scope);
+	int result = pier_cuda_enter_memory(state, &saved);
 
 	if (result != 0)
 		return result;
@@ -310,30 +310,30 @@ int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t l
 					"cuMemHostRegister of %" PRIu64
 					" bytes at %p with CUDA device %d",
 					length, addr, state->device);
-	pier_cuda_leave(cuda, &scope);
+	pier_cuda_leave(cuda, &saved);
 	return result;
 }
 
 void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 
-	if (pier_cuda_enter_memory(state, &scope) != 0)
+	if (pier_cuda_enter_memory(state, &saved) != 0)
 		return;
 	state->cuda->call.cuMemHostUnregister(addr);
-	pier_cuda_leave(state->cuda, &scope);
+	pier_cuda_leave(state->cuda, &saved);
 }
 
 static int flush_device(const struct pier_cuda_memory *memory)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct pier_cuda *cuda = memory->cuda;
 	CUresult error;
 	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(memory, &scope);
+		result = pier_cuda_enter_memory(memory, &saved);
 	if (result != 0)
 		return result;
 	error = cuda->call.cuFlushGPUDirectRDMAWrites(
@@ -343,7 +343,7 @@ static int flush_device(const struct pier_cuda_memory *memory)
 		result = pier_cuda_fail(cuda, error,
 					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
 					memory->device);
-	pier_cuda_leave(cuda, &scope);
+	pier_cuda_leave(cuda, &saved);
 	return result;
 }
 

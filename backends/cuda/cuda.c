@@ -341,7 +341,7 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
 			uint64_t length, struct pier_cuda_memory **ret_memory)
 {
 	struct pier_cuda_memory *memory = calloc(1, sizeof(*memory));
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	int result;
 
 	if (!memory)
@@ -349,10 +349,10 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
 	memory->cuda = cuda;
 	memory->kind = spec->kind;
 	memory->device = spec->device;
-	result = pier_cuda_enter_memory(memory, &scope);
+	result = pier_cuda_enter_memory(memory, &saved);
 	if (result == 0) {
 		result = fill_memory(memory, spec, length);
-		pier_cuda_leave(cuda, &scope);
+		pier_cuda_leave(cuda, &saved);
 	}
 	if (result != 0) {
 		free(memory);
@@ -415,7 +415,7 @@ static int open_unit(const char *unit, struct pier_cuda_spec *ret_spec,
  */
 static int cuda_warm_up(const char *unit)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct pier_cuda_spec spec;
 	struct pier_cuda *cuda;
 	CUstream stream;
@@ -425,11 +425,11 @@ static int cuda_warm_up(const char *unit)
 		return result;
 	/* The current context of the application's, if it is not the primary one. */
 	pier_cuda_synchronize_context(cuda);
-	result = pier_cuda_enter(cuda, spec.device, NULL, &scope);
+	result = pier_cuda_enter(cuda, spec.device, NULL, &saved);
 	if (result != 0)
 		return result;
 	result = pier_cuda_take_stream(cuda, spec.device, NULL, &stream);
-	pier_cuda_leave(cuda, &scope);
+	pier_cuda_leave(cuda, &saved);
 	return result;
 }
 
@@ -456,7 +456,7 @@ static int cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret
  */
 static void destroy_memory(struct pier_cuda_memory *memory)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 
 	if (pier_cuda_was_freed(memory)) {
 		pier_debug("memory at %#" PRIx64
@@ -464,9 +464,9 @@ static void destroy_memory(struct pier_cuda_memory *memory)
 			   memory->start, memory->device);
 		return;
 	}
-	if (pier_cuda_enter_memory(memory, &scope) == 0) {
+	if (pier_cuda_enter_memory(memory, &saved) == 0) {
 		free_driver_memory(memory);
-		pier_cuda_leave(memory->cuda, &scope);
+		pier_cuda_leave(memory->cuda, &saved);
 	} else {
 		pier_warning("freeing memory at %#" PRIx64 ": %s", memory->start,
 			     pier_error_message());

@@ -397,20 +397,20 @@ int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *for
  * of other threads that may allocate or wait fail and break the capture. Pier's calls
  * belong to no graph, so they relax the mode. Before CUDA 10.1 there was no other mode.
  */
-static void relax_capture(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
+static void relax_capture(const struct pier_cuda *cuda, struct pier_cuda_saved *ret_saved)
 {
-	ret_scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	ret_scope->relaxed = cuda->call.cuThreadExchangeStreamCaptureMode &&
+	ret_saved->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	ret_saved->relaxed = cuda->call.cuThreadExchangeStreamCaptureMode &&
 			     cuda->call.cuThreadExchangeStreamCaptureMode(
-				     &ret_scope->mode) == CUDA_SUCCESS;
+				     &ret_saved->mode) == CUDA_SUCCESS;
 }
 
 static void restore_capture(const struct pier_cuda *cuda,
-			    const struct pier_cuda_scope *scope)
+			    const struct pier_cuda_saved *saved)
 {
-	CUstreamCaptureMode mode = scope->mode;
+	CUstreamCaptureMode mode = saved->mode;
 
-	if (scope->relaxed)
+	if (saved->relaxed)
 		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
@@ -437,12 +437,12 @@ static CUresult set_sync_flag(const struct pier_cuda *cuda)
 
 CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	CUresult error;
 
-	relax_capture(cuda, &scope);
+	relax_capture(cuda, &saved);
 	error = set_sync_flag(cuda);
-	restore_capture(cuda, &scope);
+	restore_capture(cuda, &saved);
 	return error;
 }
 
@@ -539,23 +539,23 @@ static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
 }
 
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
-		    struct pier_cuda_scope *ret_scope)
+		    struct pier_cuda_saved *ret_saved)
 {
 	int result;
 
-	relax_capture(cuda, ret_scope);
+	relax_capture(cuda, ret_saved);
 	result = push_context(cuda, device, context);
 	if (result != 0)
-		restore_capture(cuda, ret_scope);
+		restore_capture(cuda, ret_saved);
 	return result;
 }
 
-void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
+void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_saved *saved)
 {
 	CUcontext context;
 
 	cuda->call.cuCtxPopCurrent(&context);
-	restore_capture(cuda, scope);
+	restore_capture(cuda, saved);
 }
 
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)

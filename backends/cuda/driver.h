@@ -55,7 +55,7 @@ void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,
 			      char *ret_text, size_t size);
 
 /* The thread's state before pier_cuda_enter(), which pier_cuda_leave() restores. */
-struct pier_cuda_scope {
+struct pier_cuda_saved {
 	bool relaxed;
 	CUstreamCaptureMode mode;
 };
@@ -67,8 +67,8 @@ struct pier_cuda_scope {
  * context  NULL: the primary context of the device
  */
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
-		    struct pier_cuda_scope *ret_scope);
-void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope);
+		    struct pier_cuda_saved *ret_saved);
+void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_saved *saved);
 
 /*
  * Make synchronous calls really synchronous in the thread's current context, if it has

@@ -268,14 +268,14 @@ int pier_cuda_export(const struct pier_memory *memory,
 		     const struct pier_backend_request *wanted,
 		     struct pier_backend_export *ret_export)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct pier_cuda_memory *state = memory->state;
 	struct request request = { .address = wanted->address, .length = wanted->length };
 	int fd = -1, result = check_mapping(state->cuda, wanted->mapping, &request.flags);
 	uint64_t offset;
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(state, &scope);
+		result = pier_cuda_enter_memory(state, &saved);
 	if (result != 0)
 		return result;
 	result = pier_cuda_check_live(state);
@@ -283,7 +283,7 @@ int pier_cuda_export(const struct pier_memory *memory,
 		synchronize_memory(state);
 		result = ask_driver_twice(state, &request, &fd, &offset);
 	}
-	pier_cuda_leave(state->cuda, &scope);
+	pier_cuda_leave(state->cuda, &saved);
 	if (result != 0)
 		return result;
 	/* The documentation does not say whether the fd is close-on-exec. */
@@ -299,16 +299,16 @@ int pier_cuda_export(const struct pier_memory *memory,
 
 int pier_cuda_expose(const struct pier_memory *memory)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct pier_cuda_memory *state = memory->state;
-	int result = pier_cuda_enter_memory(state, &scope);
+	int result = pier_cuda_enter_memory(state, &saved);
 
 	if (result != 0)
 		return result;
 	result = pier_cuda_check_live(state);
 	if (result == 0)
 		synchronize_memory(state);
-	pier_cuda_leave(state->cuda, &scope);
+	pier_cuda_leave(state->cuda, &saved);
 	return result;
 }
 

@@ -79,7 +79,7 @@ int pier_cuda_ipc_export(const struct pier_memory *memory,
 			 struct pier_backend_ipc *ret_ipc)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	CUipcMemHandle handle;
 	int result;
 
@@ -88,11 +88,11 @@ int pier_cuda_ipc_export(const struct pier_memory *memory,
 				 "CUDA shares memory of cuMemAlloc() with other "
 				 "processes, and this is %s: allocate it with cudaMalloc",
 				 pier_cuda_kind_name(state->kind));
-	result = pier_cuda_enter_memory(state, &scope);
+	result = pier_cuda_enter_memory(state, &saved);
 	if (result != 0)
 		return result;
 	result = get_handle(state, &handle);
-	pier_cuda_leave(state->cuda, &scope);
+	pier_cuda_leave(state->cuda, &saved);
 	if (result != 0)
 		return result;
 	ret_ipc->address = state->start;
@@ -159,15 +159,15 @@ static int open_handle(struct pier_cuda_memory *memory, const CUipcMemHandle *ha
 
 static int open_memory(struct pier_cuda_memory *memory, const CUipcMemHandle *handle)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	int result = PIER_CUDA_NEED(memory->cuda, cuIpcOpenMemHandle);
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(memory, &scope);
+		result = pier_cuda_enter_memory(memory, &saved);
 	if (result != 0)
 		return result;
 	result = open_handle(memory, handle);
-	pier_cuda_leave(memory->cuda, &scope);
+	pier_cuda_leave(memory->cuda, &saved);
 	return result;
 }
 
@@ -205,19 +205,19 @@ int pier_cuda_ipc_open(const struct pier_backend_ipc *ipc, const struct pier_mem
 
 void pier_cuda_ipc_close(struct pier_cuda_memory *memory)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	CUresult error;
 	char text[160];
 
 	if (pier_cuda_was_freed(memory))
 		return;
-	if (pier_cuda_enter_memory(memory, &scope) != 0) {
+	if (pier_cuda_enter_memory(memory, &saved) != 0) {
 		pier_warning("closing memory of another process: %s",
 			     pier_error_message());
 		return;
 	}
 	error = memory->cuda->call.cuIpcCloseMemHandle(memory->start);
-	pier_cuda_leave(memory->cuda, &scope);
+	pier_cuda_leave(memory->cuda, &saved);
 	if (error == CUDA_SUCCESS)
 		return;
 	pier_cuda_describe_error(memory->cuda, error, text, sizeof(text));

@@ -160,9 +160,9 @@ bool pier_cuda_drop_own(struct pier_cuda_memory *memory)
 }
 
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
-			   struct pier_cuda_scope *ret_scope)
+			   struct pier_cuda_saved *ret_saved)
 {
-	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_scope);
+	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_saved);
 }
 
 const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
@@ -348,7 +348,7 @@ static bool read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 	char text[160];
 	CUresult error;
@@ -359,7 +359,7 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		*ret_length = state->length;
 		return 0;
 	}
-	result = pier_cuda_enter_memory(state, &scope);
+	result = pier_cuda_enter_memory(state, &saved);
 	if (result != 0)
 		return result;
 	error = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
@@ -370,7 +370,7 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 				   " any more: cuMemGetAddressRange: %s",
 				   address, text);
 	}
-	pier_cuda_leave(state->cuda, &scope);
+	pier_cuda_leave(state->cuda, &saved);
 	return result;
 }
 
@@ -555,18 +555,18 @@ static int fail_bounds(const struct pier_cuda *cuda, CUresult error, uint64_t ad
 static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,
 		       uint64_t address, uint64_t length)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	int result = read_device(memory, pointer);
 	CUresult error;
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(memory, &scope);
+		result = pier_cuda_enter_memory(memory, &saved);
 	if (result != 0)
 		return result;
 	error = read_kind(memory, pointer, address, length);
 	if (error == CUDA_SUCCESS)
 		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
-	pier_cuda_leave(memory->cuda, &scope);
+	pier_cuda_leave(memory->cuda, &saved);
 	/*
 	 * VMM memory belongs to no context: assume that the application writes it in this
 	 * one.

@@ -71,7 +71,7 @@ int pier_cuda_check_live(const struct pier_cuda_memory *memory);
 
 /* pier_cuda_enter() of the context of an allocation. */
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
-			   struct pier_cuda_scope *ret_scope);
+			   struct pier_cuda_saved *ret_saved);
 
 /* The kind in words: "cuMemAlloc". */
 const char *pier_cuda_kind_name(enum pier_cuda_kind kind);

@@ -191,18 +191,18 @@ static int copy_by_segments(const struct pier_hip_memory *state, struct copy cop
 static int run_live_copy(const struct pier_memory *memory, const struct copy *copy)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	int result;
 
 	result = pier_hip_check_owner(state->hip);
 	if (result != 0)
 		return result;
-	result = pier_hip_enter(state->hip, state->device, &scope);
+	result = pier_hip_enter(state->hip, state->device, &saved);
 	if (result == 0)
 		result = pier_hip_check_live(memory);
 	if (result == 0)
 		result = copy_by_segments(state, *copy);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	return result;
 }
 
@@ -302,16 +302,16 @@ static int start_in_stream(const struct pier_memory *memory, struct started_copy
 			   struct ihipStream_t *stream)
 {
 	const struct pier_hip_memory *state = started->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	unsigned int error = PIER_HIP_SUCCESS;
-	int result = pier_hip_enter(state->hip, state->device, &scope);
+	int result = pier_hip_enter(state->hip, state->device, &saved);
 
 	if (result == 0)
 		result = pier_hip_check_live(memory);
 	if (result == 0)
 		result = stream ? queue_copy(started, stream, &error)
 				: queue_in_own_stream(started, &error);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	if (result == 0 && error != PIER_HIP_SUCCESS)
 		result = fail_copy(state, error, &started->copy);
 	return result;
@@ -321,13 +321,13 @@ static int start_in_stream(const struct pier_memory *memory, struct started_copy
 static int wait_for_stream(const struct pier_hip_memory *state,
 			   struct ihipStream_t *stream)
 {
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	unsigned int error;
 	int result = pier_hip_check_owner(state->hip);
 
 	if (result != 0)
 		return result;
-	result = pier_hip_enter(state->hip, state->device, &scope);
+	result = pier_hip_enter(state->hip, state->device, &saved);
 	if (result == 0) {
 		error = state->hip->hipStreamSynchronize(stream);
 		if (error != PIER_HIP_SUCCESS)
@@ -335,7 +335,7 @@ static int wait_for_stream(const struct pier_hip_memory *state,
 					       "waiting for a stream of device %d",
 					       state->device);
 	}
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	return result;
 }
 
@@ -399,14 +399,14 @@ int pier_hip_copy_query(void *copy)
 {
 	struct started_copy *started = copy;
 	const struct pier_hip_memory *state = started->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	unsigned int error;
 	int result;
 
 	/* A query needs no current device, so a failure of this does not matter. */
-	pier_hip_enter(state->hip, state->device, &scope);
+	pier_hip_enter(state->hip, state->device, &saved);
 	error = query_event(state->hip, started->event);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	if (error == PIER_HIP_NOT_READY)
 		return 0;
 	result = error == PIER_HIP_SUCCESS ? 1 : fail_copy(state, error, &started->copy);
@@ -417,13 +417,13 @@ int pier_hip_copy_query(void *copy)
 int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	unsigned int error;
 	int result;
 
 	if (pier_hip_inherited(state->hip))
 		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
-	result = pier_hip_enter(state->hip, state->device, &scope);
+	result = pier_hip_enter(state->hip, state->device, &saved);
 	if (result == 0) {
 		error = state->hip->hipHostRegister(addr, length,
 						    PIER_HIP_REGISTER_PORTABLE);
@@ -432,20 +432,20 @@ int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t le
 					       "locking %llu bytes at %p",
 					       (unsigned long long)length, addr);
 	}
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	return result;
 }
 
 void pier_hip_unlock_host(const struct pier_memory *memory, void *addr)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 
 	if (pier_hip_inherited(state->hip))
 		return;
-	pier_hip_enter(state->hip, state->device, &scope);
+	pier_hip_enter(state->hip, state->device, &saved);
 	state->hip->hipHostUnregister(addr);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 }
 
 /*
@@ -460,7 +460,7 @@ void pier_hip_unlock_host(const struct pier_memory *memory, void *addr)
  * the CPU lacks the register (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs no such flush.
  *
  * Neither discards what the device's L2 caches hold. clr launches kernels with an acquire
- * of the agent's scope (AMD_OPT_FLUSH is 1 in flags.hpp), which does not reach them. They
+ * of the agent's saved (AMD_OPT_FLUSH is 1 in flags.hpp), which does not reach them. They
  * drop the lines that PCIe writes if the device makes such requests coherent (LLVM's
  * AMDGPUUsage, memory model of gfx90a). A kernel that is running already may read older
  * bytes from its L1 caches, except of fine-grained memory.

@@ -20,56 +20,56 @@
  * (CHECK_STREAM_CAPTURE_SUPPORTED() in clr). Pier's calls belong to no graph, so they
  * relax the mode.
  */
-static void relax_capture(const struct pier_hip *hip, struct pier_hip_scope *scope)
+static void relax_capture(const struct pier_hip *hip, struct pier_hip_saved *saved)
 {
-	scope->mode = PIER_HIP_CAPTURE_RELAXED;
-	scope->relaxed = hip->hipThreadExchangeStreamCaptureMode &&
-			 hip->hipThreadExchangeStreamCaptureMode(&scope->mode) ==
+	saved->mode = PIER_HIP_CAPTURE_RELAXED;
+	saved->relaxed = hip->hipThreadExchangeStreamCaptureMode &&
+			 hip->hipThreadExchangeStreamCaptureMode(&saved->mode) ==
 				 PIER_HIP_SUCCESS;
 }
 
 static void restore_capture(const struct pier_hip *hip,
-			    const struct pier_hip_scope *scope)
+			    const struct pier_hip_saved *saved)
 {
-	unsigned int mode = scope->mode;
+	unsigned int mode = saved->mode;
 
-	if (scope->relaxed)
+	if (saved->relaxed)
 		hip->hipThreadExchangeStreamCaptureMode(&mode);
 }
 
 int pier_hip_enter(const struct pier_hip *hip, int device,
-		   struct pier_hip_scope *ret_scope)
+		   struct pier_hip_saved *ret_saved)
 {
 	unsigned int error;
 
-	*ret_scope = (struct pier_hip_scope){
+	*ret_saved = (struct pier_hip_saved){
 		.clean = hip->hipPeekAtLastError() == PIER_HIP_SUCCESS,
 	};
-	relax_capture(hip, ret_scope);
+	relax_capture(hip, ret_saved);
 	if (device < 0)
 		return 0;
-	error = hip->hipGetDevice(&ret_scope->device);
+	error = hip->hipGetDevice(&ret_saved->device);
 	if (error != PIER_HIP_SUCCESS)
 		return pier_hip_fail(hip, error, "asking for the current device");
-	if (ret_scope->device == device)
+	if (ret_saved->device == device)
 		return 0;
 	error = hip->hipSetDevice(device);
 	if (error != PIER_HIP_SUCCESS)
 		return pier_hip_fail(hip, error, "making device %d current", device);
-	ret_scope->changed = true;
+	ret_saved->changed = true;
 	return 0;
 }
 
-void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *scope)
+void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_saved *saved)
 {
-	if (scope->changed)
-		hip->hipSetDevice(scope->device);
-	restore_capture(hip, scope);
+	if (saved->changed)
+		hip->hipSetDevice(saved->device);
+	restore_capture(hip, saved);
 	/*
 	 * This call clears the error. An error of the application's could not be
 	 * restored.
 	 */
-	if (scope->clean)
+	if (saved->clean)
 		hip->hipGetLastError();
 }
 

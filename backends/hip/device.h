@@ -7,7 +7,7 @@
 #include "api.h"
 
 /* The thread's state before pier_hip_enter(), which pier_hip_leave() restores. */
-struct pier_hip_scope {
+struct pier_hip_saved {
 	int device;	   /* its current device */
 	unsigned int mode; /* its mode of capturing streams */
 	bool changed;	   /* pier changed the device */
@@ -23,8 +23,8 @@ struct pier_hip_scope {
  * device  its ordinal, or -1: the current one
  */
 int pier_hip_enter(const struct pier_hip *hip, int device,
-		   struct pier_hip_scope *ret_scope);
-void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *scope);
+		   struct pier_hip_saved *ret_saved);
+void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_saved *saved);
 
 /*
  * The number of devices, at least one. Leaves the last error set.

@@ -173,7 +173,7 @@ static int fail_refused(const struct pier_memory *memory,
 static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	int result = pier_hip_check_owner(state->hip);
 
 	if (result == 0 && state->kind == PIER_HIP_VIRTUAL)
@@ -182,9 +182,9 @@ static int check_request(const struct pier_memory *memory, enum pier_mapping map
 		result = check_functions(state->hip, mapping);
 	if (result != 0)
 		return result;
-	pier_hip_enter(state->hip, -1, &scope);
+	pier_hip_enter(state->hip, -1, &saved);
 	result = pier_hip_check_live(memory);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	return result;
 }
 
@@ -194,7 +194,7 @@ static int hip_export(const struct pier_memory *memory,
 {
 	const struct pier_hip_memory *state = memory->state;
 	const struct pier_hip *hip = state->hip;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	unsigned int status;
 	uint64_t offset = 0;
 	int fd = -1, result = check_request(memory, request->mapping);
@@ -205,11 +205,11 @@ static int hip_export(const struct pier_memory *memory,
 	status = hip->hsa_init();
 	if (status != PIER_HSA_SUCCESS)
 		return pier_hsa_fail(status, "initialising HSA");
-	pier_hip_enter(hip, -1, &scope);
+	pier_hip_enter(hip, -1, &saved);
 	status = call_export(state, request, &fd, &offset);
 	if (status != PIER_HSA_SUCCESS)
 		result = fail_refused(memory, request, status);
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	if (result != 0) {
 		hip->hsa_shut_down();
 		return result;
@@ -365,7 +365,7 @@ static int alloc_on_device(struct pier_hip_memory *state, const char *unit,
 			   uint64_t length, struct pier_memory *ret_memory)
 {
 	const struct pier_hip *hip = state->hip;
-	struct pier_hip_scope outer, inner;
+	struct pier_hip_saved outer, inner;
 	int result = pier_hip_enter(hip, -1, &outer);
 
 	if (result == 0)
@@ -410,14 +410,14 @@ static int hip_alloc(const char *unit, uint64_t length, struct pier_memory *ret_
 static int make_stream(const struct pier_hip *hip, int device)
 {
 	struct ihipStream_t *stream = NULL;
-	struct pier_hip_scope scope;
-	int result = pier_hip_enter(hip, device, &scope);
+	struct pier_hip_saved saved;
+	int result = pier_hip_enter(hip, device, &saved);
 
 	if (result == 0)
 		result = pier_hip_take_stream(hip, device, &stream);
 	if (result == 0)
 		pier_hip_put_stream(hip, device, stream, PIER_HIP_SUCCESS);
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	return result;
 }
 
@@ -429,7 +429,7 @@ static int make_stream(const struct pier_hip *hip, int device)
 static int hip_warm_up(const char *unit)
 {
 	struct pier_hip_memory opened = { .hip = NULL };
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	int result;
 
 	if (!unit)
@@ -437,28 +437,28 @@ static int hip_warm_up(const char *unit)
 	result = open_unit(unit, &opened);
 	if (result != 0)
 		return result;
-	result = pier_hip_enter(opened.hip, -1, &scope);
+	result = pier_hip_enter(opened.hip, -1, &saved);
 	if (result == 0)
 		result = check_device(opened.hip, unit, opened.device);
 	if (result == 0)
 		result = make_stream(opened.hip, opened.device);
-	pier_hip_leave(opened.hip, &scope);
+	pier_hip_leave(opened.hip, &saved);
 	return result;
 }
 
 static void hip_free(struct pier_memory *memory)
 {
 	struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 
 	/*
 	 * In a child of fork(2) the memory is the parent's: the driver maps nothing
 	 * there.
 	 */
 	if (!pier_hip_inherited(state->hip)) {
-		pier_hip_enter(state->hip, state->device, &scope);
+		pier_hip_enter(state->hip, state->device, &saved);
 		free_pointer(state->hip, state->kind, (void *)(uintptr_t)memory->address);
-		pier_hip_leave(state->hip, &scope);
+		pier_hip_leave(state->hip, &saved);
 	}
 	free(state);
 }
@@ -467,15 +467,15 @@ static int hip_locate(const struct pier_memory *memory, char ret_pci[16],
 		      int *ret_numa_node)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 
 	ret_pci[0] = '\0';
 	*ret_numa_node = -1;
 	if (pier_hip_on_host(state->kind) || pier_hip_inherited(state->hip))
 		return 0;
-	pier_hip_enter(state->hip, -1, &scope);
+	pier_hip_enter(state->hip, -1, &saved);
 	pier_hip_locate(state->hip, state->device, ret_pci);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	return 0;
 }
 
@@ -499,19 +499,19 @@ static void describe_unit(const struct pier_hip *hip, int device,
 static int hip_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 {
 	const struct pier_hip *hip = NULL;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	int count = 0, result;
 
 	if (pier_hip_open(&hip) != 0)
 		return -ENOENT;
-	result = pier_hip_enter(hip, -1, &scope);
+	result = pier_hip_enter(hip, -1, &saved);
 	if (result == 0 && pier_hip_count_devices(hip, &count) != 0)
 		count = 0;
 	if (index < (uint32_t)count)
 		describe_unit(hip, (int)index, ret_unit);
 	else
 		result = -ENOENT;
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	return result;
 }
 
@@ -540,7 +540,7 @@ static const char *describe_export(const struct pier_hip *hip, const char **ret_
 static int probe_devices(char *ret_detail, size_t size)
 {
 	const struct pier_hip *hip = NULL;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	const char *exports, *more;
 	char version[32];
 	int count = 0, result;
@@ -548,7 +548,7 @@ static int probe_devices(char *ret_detail, size_t size)
 	result = pier_hip_open(&hip);
 	if (result != 0)
 		return result;
-	result = pier_hip_enter(hip, -1, &scope);
+	result = pier_hip_enter(hip, -1, &saved);
 	if (result == 0)
 		result = pier_hip_count_devices(hip, &count);
 	if (result == 0) {
@@ -557,7 +557,7 @@ static int probe_devices(char *ret_detail, size_t size)
 		snprintf(ret_detail, size, "%d device%s, HIP %s; %s%s", count,
 			 count == 1 ? "" : "s", version, exports, more);
 	}
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	return result;
 }
 

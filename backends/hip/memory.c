@@ -191,7 +191,7 @@ int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
 		     uint64_t *ret_start, uint64_t *ret_length)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	bool known;
 
 	if (state->kind != PIER_HIP_VIRTUAL) {
@@ -201,9 +201,9 @@ int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
 	}
 	if (pier_hip_inherited(state->hip))
 		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
-	pier_hip_enter(state->hip, -1, &scope);
+	pier_hip_enter(state->hip, -1, &saved);
 	known = pier_hip_read_segment(state->hip, address, ret_start, ret_length);
-	pier_hip_leave(state->hip, &scope);
+	pier_hip_leave(state->hip, &saved);
 	if (known)
 		return 0;
 	return pier_fail(EFAULT, "nothing is mapped at %#llx any more",
@@ -362,16 +362,16 @@ int pier_hip_find(uint64_t address, uint64_t length, struct pier_memory *ret_mem
 {
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	int result;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info) ||
 	    leaves_locked_range(&info, address, length))
 		return -ENOENT;
-	result = pier_hip_enter(hip, -1, &scope);
+	result = pier_hip_enter(hip, -1, &saved);
 	if (result == 0)
 		result = describe_pointer(hip, address, length, &info, ret_memory);
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	return result;
 }
 
@@ -384,14 +384,14 @@ int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 {
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
-	struct pier_hip_scope scope;
+	struct pier_hip_saved saved;
 	uint64_t number;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info))
 		return -ENOENT;
-	pier_hip_enter(hip, -1, &scope);
+	pier_hip_enter(hip, -1, &saved);
 	read_number(hip, address, &number);
-	pier_hip_leave(hip, &scope);
+	pier_hip_leave(hip, &saved);
 	if (number == 0)
 		return -ENOENT;
 	*ret_identity = number;

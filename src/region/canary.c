@@ -79,7 +79,7 @@ static int make_host_memory(struct canary *canary)
 static int register_device(struct canary *canary, enum pier_mapping mapping,
 			   pier_path_function *take)
 {
-	struct pier_segment segment = {
+	struct pier_part_request segment = {
 		.region = &canary->region,
 		.mapping = mapping,
 		.canary = true,
@@ -400,7 +400,7 @@ static struct pier_pair *find_pair(struct pier_device *device,
 			      facts->alike[0] ? facts->alike : facts->unit);
 }
 
-struct pier_pair *pier_canary_pair(const struct pier_segment *segment)
+struct pier_pair *pier_canary_pair(const struct pier_part_request *segment)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
 	struct pier_device *device = segment->region->pd->device;
@@ -446,8 +446,8 @@ static bool is_due(struct pier_canary_answer *answer)
  * The mapping is not tested. Of several ones the wrong one is no error: bytes would be
  * lost without a word.
  */
-static int accept_untested(const struct pier_segment *segment, enum pier_mapping mapping,
-			   const struct pier_pair *pair)
+static int accept_untested(const struct pier_part_request *segment,
+			   enum pier_mapping mapping, const struct pier_pair *pair)
 {
 	const char *obstacle = atomic_load(&pair->canary[mapping].obstacle);
 
@@ -507,7 +507,7 @@ int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping)
 	return pier_fail(EIO, "%s", text);
 }
 
-int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,
+int pier_send_canary(const struct pier_part_request *segment, struct pier_pair *pair,
 		     enum pier_mapping mapping, pier_path_function *take)
 {
 	int error;

@@ -19,7 +19,7 @@
  * Where the canary's answers about a segment are kept. NULL: the memory needs no canary,
  * or it is switched off.
  */
-struct pier_pair *pier_canary_pair(const struct pier_segment *segment);
+struct pier_pair *pier_canary_pair(const struct pier_part_request *segment);
 
 /*
  * Whether the canary has refused a path before.
@@ -40,7 +40,7 @@ int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping);
  *
  * Errors: -EIO the path does not lead to the device's memory, or that was not tested.
  */
-int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,
+int pier_send_canary(const struct pier_part_request *segment, struct pier_pair *pair,
 		     enum pier_mapping mapping, pier_path_function *take);
 
 /* The canary's answer for the first part of a region: see struct pier_mr_info. */

@@ -183,7 +183,8 @@ static int register_joined_pages(const struct pier_mr *region, const struct join
 				 const struct pier_backend *joiner,
 				 struct pier_mr_part *ret_part)
 {
-	struct pier_segment segment = pier_segment_of(region, &region->ranges[0]);
+	struct pier_part_request segment = pier_part_request_of(region,
+								&region->ranges[0]);
 	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
 	int error = join_pages(join, joiner, &dmabuf);
 

@@ -116,7 +116,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 				 registration_hint(error, pd, length, path, text));
 }
 
-static void set_part(const struct pier_segment *segment, struct ibv_mr *mr,
+static void set_part(const struct pier_part_request *segment, struct ibv_mr *mr,
 		     enum pier_path path, struct pier_mr_part *ret_part)
 {
 	*ret_part = (struct pier_mr_part){
@@ -129,7 +129,7 @@ static void set_part(const struct pier_segment *segment, struct ibv_mr *mr,
 }
 
 /* addr: the CPU's, or with PIER_PATH_PEERMEM the device's */
-static int register_pages(const struct pier_segment *segment, void *addr,
+static int register_pages(const struct pier_part_request *segment, void *addr,
 			  enum pier_path path, struct pier_mr_part *ret_part)
 {
 	const struct pier_pd *pd = segment->region->pd;
@@ -155,7 +155,7 @@ static int register_pages(const struct pier_segment *segment, void *addr,
 	return 0;
 }
 
-static int register_fd(const struct pier_segment *segment, int fd, uint64_t offset,
+static int register_fd(const struct pier_part_request *segment, int fd, uint64_t offset,
 		       struct pier_mr_part *ret_part)
 {
 	const struct pier_pd *pd = segment->region->pd;
@@ -246,7 +246,7 @@ static bool find_requester(const struct pier_topology *topology,
 }
 
 static enum pier_mapping choose_by_topology(const char *sysfs,
-					    const struct pier_segment *segment)
+					    const struct pier_part_request *segment)
 {
 	const struct pier_device *device = segment->region->pd->device;
 	struct pier_location nic, memory;
@@ -265,7 +265,7 @@ static enum pier_mapping choose_by_topology(const char *sysfs,
 }
 
 enum pier_mapping pier_choose_mapping(const char *sysfs,
-				      const struct pier_segment *segment)
+				      const struct pier_part_request *segment)
 {
 	const struct pier_memory_facts *facts = &segment->range.buffer->facts;
 
@@ -280,8 +280,8 @@ enum pier_mapping pier_choose_mapping(const char *sysfs,
  *
  * Errors: -EOPNOTSUPP they have to, and the NIC has none.
  */
-static int find_data_direct(const struct pier_segment *segment, enum pier_mapping mapping,
-			    bool *ret_data_direct)
+static int find_data_direct(const struct pier_part_request *segment,
+			    enum pier_mapping mapping, bool *ret_data_direct)
 {
 	const struct pier_device *device = segment->region->pd->device;
 	char path[PATH_MAX]; /* not read: clearing it would cost more than the rest */
@@ -304,7 +304,7 @@ static int find_data_direct(const struct pier_segment *segment, enum pier_mappin
  * Allocations are whole pages, and the rest of the last page belongs to no caller.
  * Memory that was wrapped belongs to its owner up to the last byte.
  */
-static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
+static void set_padding(const struct pier_part_request *segment, struct ibv_mr *mr)
 {
 	const struct pier_provider *provider = segment->region->pd->device->provider;
 	const struct pier_buffer *buffer = segment->range.buffer;
@@ -321,7 +321,7 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
  * kernel's mlx5 driver). A region from the start of the page on, as in torchcomms' pull
  * request 3410, would have a key for bytes that the range does not have.
  */
-static bool is_inside_page(const struct pier_segment *segment)
+static bool is_inside_page(const struct pier_part_request *segment)
 {
 	return segment->iova & (pier_host_page() - 1);
 }
@@ -331,8 +331,9 @@ static bool is_inside_page(const struct pier_segment *segment)
  *
  * Errors, with ret_exported true: of the registration.
  */
-static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping mapping,
-			   bool whole, struct pier_mr_part *ret_part, bool *ret_exported)
+static int register_dmabuf(const struct pier_part_request *segment,
+			   enum pier_mapping mapping, bool whole,
+			   struct pier_mr_part *ret_part, bool *ret_exported)
 {
 	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
 	struct pier_buffer *buffer = segment->range.buffer;
@@ -363,8 +364,9 @@ static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping
  * Of a GPU. Some IOMMUs map whole allocations only, and refuse a dma-buf of a part:
  * torchcomms' pull request 1027 (GB300, SMMU). The first refusal is the one to report.
  */
-static int register_whole(const struct pier_segment *segment, enum pier_mapping mapping,
-			  int refusal, struct pier_mr_part *ret_part)
+static int register_whole(const struct pier_part_request *segment,
+			  enum pier_mapping mapping, int refusal,
+			  struct pier_mr_part *ret_part)
 {
 	const struct pier_mr_range *range = &segment->range;
 	char cause[384];
@@ -389,14 +391,14 @@ static bool is_unrelated_error(int error)
 	       error == -ERANGE || error == -E2BIG;
 }
 
-static int register_export(const struct pier_segment *segment,
+static int register_export(const struct pier_part_request *segment,
 			   struct pier_mr_part *ret_part);
 
-static int register_with_mapping(const struct pier_segment *segment,
+static int register_with_mapping(const struct pier_part_request *segment,
 				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
 {
 	struct pier_pair *pair = pier_canary_pair(segment);
-	struct pier_segment mapped = *segment;
+	struct pier_part_request mapped = *segment;
 	bool exported;
 	int error = pier_check_canary(pair, mapping);
 
@@ -421,15 +423,16 @@ static int register_with_mapping(const struct pier_segment *segment,
  * Over C2C a NIC needs no BAR, and nv_dma_buf_map() of NVIDIA's nv-dmabuf.c returns NULL,
  * which becomes ENOMEM, for every failure. Elsewhere memory is short with either mapping.
  */
-static bool may_help(const struct pier_segment *segment, int error)
+static bool may_help(const struct pier_part_request *segment, int error)
 {
 	if (error == -ENOMEM)
 		return segment->range.buffer->facts.coherent;
 	return !is_unrelated_error(error);
 }
 
-static int try_other_mapping(const struct pier_segment *segment, enum pier_mapping first,
-			     int error, struct pier_mr_part *ret_part)
+static int try_other_mapping(const struct pier_part_request *segment,
+			     enum pier_mapping first, int error,
+			     struct pier_mr_part *ret_part)
 {
 	enum pier_mapping other = first == PIER_MAPPING_DEFAULT ? PIER_MAPPING_PCIE
 								: PIER_MAPPING_DEFAULT;
@@ -452,7 +455,7 @@ static int try_other_mapping(const struct pier_segment *segment, enum pier_mappi
  * refuses that, for the whole allocation. Remember only success, and not if the first
  * mapping failed for this range or this moment alone.
  */
-static int register_export(const struct pier_segment *segment,
+static int register_export(const struct pier_part_request *segment,
 			   struct pier_mr_part *ret_part)
 {
 	const struct pier_device *device = segment->region->pd->device;
@@ -520,7 +523,7 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
 	return 0;
 }
 
-static int register_host(const struct pier_segment *segment,
+static int register_host(const struct pier_part_request *segment,
 			 struct pier_mr_part *ret_part)
 {
 	void *addr = NULL;
@@ -530,7 +533,7 @@ static int register_host(const struct pier_segment *segment,
 	return error ? error : register_pages(segment, addr, PIER_PATH_HOST, ret_part);
 }
 
-static int register_peermem(const struct pier_segment *segment,
+static int register_peermem(const struct pier_part_request *segment,
 			    struct pier_mr_part *ret_part)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
@@ -563,11 +566,11 @@ static int register_peermem(const struct pier_segment *segment,
 }
 
 /* Register the bounce buffer in place of the memory. */
-static int register_bounce(const struct pier_segment *segment,
+static int register_bounce(const struct pier_part_request *segment,
 			   struct pier_mr_part *ret_part)
 {
 	struct pier_bounce *bounce;
-	struct pier_segment shadow;
+	struct pier_part_request shadow;
 	int error = pier_bounce_get(segment, &bounce);
 
 	if (error)
@@ -610,7 +613,7 @@ static const struct fallback {
 
 /* dmabuf: a dma-buf was tried first */
 static bool is_possible(const struct fallback *fallback,
-			const struct pier_segment *segment, bool dmabuf)
+			const struct pier_part_request *segment, bool dmabuf)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
 
@@ -629,7 +632,7 @@ static bool is_possible(const struct fallback *fallback,
 }
 
 static int take_fallback(const struct fallback *fallback,
-			 const struct pier_segment *segment, const char *causes,
+			 const struct pier_part_request *segment, const char *causes,
 			 struct pier_mr_part *ret_part)
 {
 	char *reason = strdup(causes);
@@ -649,7 +652,7 @@ static int take_fallback(const struct fallback *fallback,
 }
 
 /* Fall back after the first path failed with `error` and a sentence. */
-static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
+static int fall_back(const struct pier_part_request *segment, bool dmabuf, int error,
 		     struct pier_mr_part *ret_part)
 {
 	char causes[CAUSES_SIZE] = "";
@@ -677,7 +680,7 @@ static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
 	return pier_fail(-error, "%s; before that, %s", pier_error_message(), causes);
 }
 
-int pier_register_segment(const struct pier_segment *segment,
+int pier_register_segment(const struct pier_part_request *segment,
 			  struct pier_mr_part *ret_part)
 {
 	const struct pier_mr_range *range = &segment->range;
@@ -696,7 +699,7 @@ int pier_register_segment(const struct pier_segment *segment,
 	only = !dmabuf && range->buffer->memory.cpu && !range->buffer->backend->dmabuf;
 	error = dmabuf ? register_export(segment, ret_part)
 		       : register_host(segment, ret_part);
-	if (!error || only || (error == -EXDEV && pier_segment_splits(segment)))
+	if (!error || only || (error == -EXDEV && pier_part_request_splits(segment)))
 		return error;
 	return fall_back(segment, dmabuf, error, ret_part);
 }

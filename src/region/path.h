@@ -10,7 +10,7 @@
  * Errors: -EXDEV a segment that may split crosses a seam of its allocation; others of
  * pier_mr_reg_attr().
  */
-int pier_register_segment(const struct pier_segment *segment,
+int pier_register_segment(const struct pier_part_request *segment,
 			  struct pier_mr_part *ret_part);
 
 /* Whether the memory is made to be registered as a dma-buf on this device. */
@@ -30,7 +30,7 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
  * sysfs  its root, PIER_SYSFS outside tests
  */
 enum pier_mapping pier_choose_mapping(const char *sysfs,
-				      const struct pier_segment *segment);
+				      const struct pier_part_request *segment);
 
 /* The mapping, access and importer of an export of the region's memory. */
 struct pier_export_use pier_export_use_of(const struct pier_mr *region,

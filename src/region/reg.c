@@ -191,7 +191,7 @@ static int grow_parts(struct pier_mr *region)
  * How many of the first `length` bytes lie in one segment of their allocation, by its
  * backend. Backends come from elsewhere: what they return is checked.
  */
-static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
+static int ask_for_segment(const struct pier_part_request *rest, uint64_t length,
 			   uint64_t *ret_length)
 {
 	const struct pier_buffer *buffer = rest->range.buffer;
@@ -221,7 +221,7 @@ static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
 }
 
 /* Shorten a length so that the segment ends with a page, which no other has then. */
-static uint64_t end_with_page(const struct pier_segment *segment, uint64_t length)
+static uint64_t end_with_page(const struct pier_part_request *segment, uint64_t length)
 {
 	uint64_t page = pier_host_page(), beyond = (segment->iova + length) & (page - 1);
 
@@ -239,7 +239,7 @@ static uint64_t end_with_page(const struct pier_segment *segment, uint64_t lengt
  */
 static int register_range(struct pier_mr *region, const struct pier_resolved_range *range)
 {
-	struct pier_segment rest = pier_segment_of(region, range);
+	struct pier_part_request rest = pier_part_request_of(region, range);
 	uint64_t end = rest.start + rest.range.length, page = pier_host_page();
 	uint64_t reported = region->pd->device->limits.max_mr_size;
 	uint64_t longest = UINT64_MAX, seams_end = 0;
@@ -264,7 +264,7 @@ static int register_range(struct pier_mr *region, const struct pier_resolved_ran
 			continue;
 		}
 		if (error == -EXDEV && rest.start >= seams_end &&
-		    pier_segment_splits(&rest)) {
+		    pier_part_request_splits(&rest)) {
 			seams_end = rest.start + length;
 			pier_debug("%" PRIu64 " bytes are registered by segments: %s",
 				   length, pier_error_message());

@@ -6,7 +6,7 @@
 #include "mr.h"
 
 /* All or some of a range, which is registered under one key. */
-struct pier_segment {
+struct pier_part_request {
 	const struct pier_mr *region;
 	struct pier_mr_range range; /* never PIER_MR_POINTER */
 	uint64_t start;		    /* of its first byte in the region */
@@ -19,14 +19,14 @@ struct pier_segment {
 };
 
 /* Registers a segment on one path. Writes all of *ret_part. */
-typedef int pier_path_function(const struct pier_segment *segment,
+typedef int pier_path_function(const struct pier_part_request *segment,
 			       struct pier_mr_part *ret_part);
 
 /* A whole range of a region. The path that a buffer will take is not known yet. */
-static inline struct pier_segment pier_segment_of(const struct pier_mr *region,
-						  const struct pier_resolved_range *range)
+static inline struct pier_part_request pier_part_request_of(
+	const struct pier_mr *region, const struct pier_resolved_range *range)
 {
-	return (struct pier_segment){
+	return (struct pier_part_request){
 		.region = region,
 		.range = range->range,
 		.start = range->start,
@@ -38,7 +38,7 @@ static inline struct pier_segment pier_segment_of(const struct pier_mr *region,
 }
 
 /* Whether -EXDEV goes to the caller, which then registers shorter segments. */
-static inline bool pier_segment_splits(const struct pier_segment *segment)
+static inline bool pier_part_request_splits(const struct pier_part_request *segment)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
 

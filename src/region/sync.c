@@ -57,7 +57,7 @@ static int make_shadow(struct pier_bounce *bounce)
 	return error;
 }
 
-static int make_bounce(const struct pier_segment *segment,
+static int make_bounce(const struct pier_part_request *segment,
 		       struct pier_bounce **ret_bounce)
 {
 	struct pier_bounce *bounce;
@@ -106,7 +106,7 @@ static bool bounce_covers(const struct pier_bounce *bounce,
 }
 
 /* A sub-region shares the bounce buffers of its base. */
-static struct pier_bounce *find_in_base(const struct pier_segment *segment)
+static struct pier_bounce *find_in_base(const struct pier_part_request *segment)
 {
 	uint32_t count = segment->region->base ? pier_mr_parts(segment->region->base) : 0;
 
@@ -120,7 +120,7 @@ static struct pier_bounce *find_in_base(const struct pier_segment *segment)
 	return NULL;
 }
 
-uint64_t pier_bounce_reach(const struct pier_segment *segment, uint64_t length)
+uint64_t pier_bounce_reach(const struct pier_part_request *segment, uint64_t length)
 {
 	uint32_t count = segment->region->base ? pier_mr_parts(segment->region->base) : 0;
 	uint64_t reach = length, first = segment->range.offset;
@@ -140,12 +140,13 @@ uint64_t pier_bounce_reach(const struct pier_segment *segment, uint64_t length)
 	return reach;
 }
 
-bool pier_base_has_bounce(const struct pier_segment *segment)
+bool pier_base_has_bounce(const struct pier_part_request *segment)
 {
 	return find_in_base(segment) != NULL;
 }
 
-int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret_bounce)
+int pier_bounce_get(const struct pier_part_request *segment,
+		    struct pier_bounce **ret_bounce)
 {
 	struct pier_bounce *bounce = find_in_base(segment);
 
@@ -156,10 +157,10 @@ int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret
 	return 0;
 }
 
-struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
-					const struct pier_segment *segment)
+struct pier_part_request pier_bounce_segment(const struct pier_bounce *bounce,
+					     const struct pier_part_request *segment)
 {
-	struct pier_segment shadow = *segment;
+	struct pier_part_request shadow = *segment;
 
 	shadow.policy = PIER_POLICY_ANY;
 	shadow.mapping = PIER_MAPPING_AUTO;

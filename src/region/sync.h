@@ -25,23 +25,24 @@ struct pier_bounce {
 };
 
 /* The bounce buffer of the segment's bytes: that of its region's base, or a new one. */
-int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret_bounce);
+int pier_bounce_get(const struct pier_part_request *segment,
+		    struct pier_bounce **ret_bounce);
 
 /* Count one user less, and free it with the last; NULL is fine. */
 void pier_bounce_put(struct pier_bounce *bounce);
 
 /* The segment to register in place of the given one: its bytes in the bounce buffer. */
-struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
-					const struct pier_segment *segment);
+struct pier_part_request pier_bounce_segment(const struct pier_bounce *bounce,
+					     const struct pier_part_request *segment);
 
 /* Whether the base of a sub-region has a bounce buffer for the segment's bytes. */
-bool pier_base_has_bounce(const struct pier_segment *segment);
+bool pier_base_has_bounce(const struct pier_part_request *segment);
 
 /*
  * How many of the segment's first `length` bytes lie in one bounce buffer of the region's
  * base, or in none.
  */
-uint64_t pier_bounce_reach(const struct pier_segment *segment, uint64_t length);
+uint64_t pier_bounce_reach(const struct pier_part_request *segment, uint64_t length);
 
 /* Whether a part of a region has a bounce buffer, so that its bytes must be copied. */
 bool pier_has_bounce(const struct pier_mr *mr);

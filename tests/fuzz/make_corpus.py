@@ -300,11 +300,11 @@ STREAMS = {
 
 
 
-def shared(messages=b"", ring=b"", fd=False, serial=0, head=None, more=False, loose=False):
+def shared(messages=b"", fifo=b"", fd=False, serial=0, head=None, more=False, loose=False):
     if head is not None:
-        ring = struct.pack("<Q", head) + ring
+        fifo = struct.pack("<Q", head) + fifo
     return bytes([fd | (head is not None) << 1 | more << 2 | loose << 3, serial]) + \
-        struct.pack("<H", len(messages)) + messages + ring
+        struct.pack("<H", len(messages)) + messages + fifo
 
 
 def request(key=b"rkey"):
@@ -322,8 +322,8 @@ def grant(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, iova=0x10000, 
 
 
 COPIED, SKIP = 2, 32
-RINGS = {
-    **{"ring_" + name: shared(ring=data) for name, data in STREAMS.items()},
+FIFOS = {
+    **{"fifo_" + name: shared(fifo=data) for name, data in STREAMS.items()},
     "request": shared(request()),
     "request_often": shared(request() * 70),
     "request_whole": shared(request(b"wkey")),
@@ -357,17 +357,17 @@ RINGS = {
     "fd_alone": shared(b"\1", fd=True),
     "wakes": shared(b"\1" * 1000),
     "no_message": shared(b"\x63"),
-    "copied": shared(ring=frame(WRITE, 64, flags=COPIED, payload=b"")),
-    "copied_imm": shared(ring=frame(WRITE_IMM, 64, flags=COPIED, payload=b"")),
-    "copied_read": shared(ring=frame(READ, 64, flags=COPIED)),
-    "copied_past_end": shared(ring=frame(WRITE, 4097, flags=COPIED, payload=b"")),
-    "copied_send": shared(ring=frame(SEND, 64, flags=COPIED, payload=b"")),
-    "skip": shared(ring=frame(SKIP, msn=9) + frame(SEND, 8, msn=9)),
-    "skip_back": shared(ring=frame(WRITE, 8) + frame(SKIP, msn=0)),
-    "skip_length": shared(ring=frame(SKIP, 8, msn=1)),
-    "head_too_far": shared(ring=frame(SEND, 8), head=256 * 1024 + 1),
-    "head_behind": shared(ring=frame(SEND, 8), head=2**64 - 1),
-    "head_full": shared(ring=frame(WRITE, 4096), head=256 * 1024),
+    "copied": shared(fifo=frame(WRITE, 64, flags=COPIED, payload=b"")),
+    "copied_imm": shared(fifo=frame(WRITE_IMM, 64, flags=COPIED, payload=b"")),
+    "copied_read": shared(fifo=frame(READ, 64, flags=COPIED)),
+    "copied_past_end": shared(fifo=frame(WRITE, 4097, flags=COPIED, payload=b"")),
+    "copied_send": shared(fifo=frame(SEND, 64, flags=COPIED, payload=b"")),
+    "skip": shared(fifo=frame(SKIP, msn=9) + frame(SEND, 8, msn=9)),
+    "skip_back": shared(fifo=frame(WRITE, 8) + frame(SKIP, msn=0)),
+    "skip_length": shared(fifo=frame(SKIP, 8, msn=1)),
+    "head_too_far": shared(fifo=frame(SEND, 8), head=256 * 1024 + 1),
+    "head_behind": shared(fifo=frame(SEND, 8), head=2**64 - 1),
+    "head_full": shared(fifo=frame(WRITE, 4096), head=256 * 1024),
     "empty": shared(),
 }
 
@@ -472,7 +472,7 @@ def main():
                             ("gid_list", GID_LISTS), ("group_blob", GROUP_BLOBS),
                             ("rails", RAILS), ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
-                            ("soft_forms", FORMS), ("soft_ring", RINGS), ("soft_seal", SEALS),
+                            ("soft_forms", FORMS), ("soft_fifo", FIFOS), ("soft_seal", SEALS),
                             ("soft_stream", STREAMS), ("transfer_state", TRANSFER_STATES)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():

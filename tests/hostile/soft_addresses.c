@@ -15,7 +15,7 @@
 
 /*
  * A target that lies about its addresses, or whose pid becomes that of something else. No
- * copy reaches any other process, and requests succeed through the ring while it is
+ * copy reaches any other process, and requests succeed through the FIFO while it is
  * there.
  */
 
@@ -44,7 +44,7 @@ static void give_addresses(struct pair *pair, uint64_t shared_memory, uint64_t a
 				      &remote, 0, IBV_SEND_SIGNALED),
 			 0);
 	intercept_grant_request(pair);
-	atomic_store(&peer_ring(&pair->peer)->in->valid[0], message.serial);
+	atomic_store(&peer_fifo(&pair->peer)->in->valid[0], message.serial);
 	assert_true(pier_soft_send_grant(&peer_qp(&pair->peer)->link, &message, NULL));
 	fixture_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1,
 		       IBV_WC_SUCCESS);
@@ -54,7 +54,7 @@ static void give_addresses(struct pair *pair, uint64_t shared_memory, uint64_t a
 
 static uint64_t layout_of(const struct soft_fixture *fixture)
 {
-	return (uintptr_t)peer_ring(fixture)->memory->layout;
+	return (uintptr_t)peer_fifo(fixture)->memory->layout;
 }
 
 /* At each of these addresses is something, but not the memory that both ends share. */
@@ -77,7 +77,7 @@ static void false_place_of_the_shared_memory(void **state)
 		give_addresses(&pair, places[i], (uintptr_t)pair.peer.memory, LENGTH,
 			       BOTH);
 		assert_false(has_grant(&pair, 0));
-		assert_true(peer_ring(&pair.victim)->unreachable);
+		assert_true(peer_fifo(&pair.victim)->unreachable);
 		assert_int_equal(write_all(&pair, 0), IBV_WC_SUCCESS);
 		close_pair(&pair);
 	}
@@ -150,7 +150,7 @@ static void watch(int socket, const uint8_t *memory, uint8_t expected)
 	_exit(0);
 }
 
-/* A pid that is used again: by a process that has all memory of the peer but the ring. */
+/* A pid that is used again: by a process that has all memory of the peer but the fifo. */
 static void pid_of_another_process(void **state)
 {
 	struct pair pair;
@@ -168,10 +168,10 @@ static void pid_of_another_process(void **state)
 	assert_true(child >= 0);
 	if (child == 0)
 		watch(sockets[1], pair.peer.memory, 'p');
-	peer_ring(&pair.victim)->peer_pid = child;
+	peer_fifo(&pair.victim)->peer_pid = child;
 	memset(pair.victim.memory, 's', LENGTH);
 	/* No WRITE does without the witness. */
-	peer_ring(&pair.victim)->witnessed = pier_soft_now();
+	peer_fifo(&pair.victim)->witnessed = pier_soft_now();
 	assert_int_equal(write_all(&pair, 0), IBV_WC_SUCCESS);
 	assert_int_equal(pair.peer.memory[LENGTH - 1], 's');
 	assert_false(has_grant(&pair, 0));
@@ -264,8 +264,8 @@ static void program_replaces_the_peer(void **state)
 				 0);
 		fixture_expect(&victim, victim.send_cq, NULL, 1, IBV_WC_SUCCESS);
 		fixture_step(&victim, NULL);
-	} while (peer_ring(&victim)->received[0].state != SOFT_GRANT_RECEIVED);
-	assert_true(peer_ring(&victim)->received[0].by_address);
+	} while (peer_fifo(&victim)->received[0].state != SOFT_GRANT_RECEIVED);
+	assert_true(peer_fifo(&victim)->received[0].by_address);
 	fixture_write_all(sockets[0], "e", 1);
 	fixture_read_all(sockets[0], &byte, 1);
 	/* The victim does not know yet that the link has ended. */

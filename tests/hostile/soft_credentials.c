@@ -15,7 +15,7 @@
 #include "soft_peer.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/socket.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/soft.h"
 
 /*
@@ -97,7 +97,7 @@ static void (*change_later)(void) = be_plain;
 static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 {
 	int file = peer_memfd(SIZE, 0, FINAL), sockets[2], status;
-	const struct soft_ring *ring;
+	const struct soft_fifo *fifo;
 	struct fixture_endpoint mine, its;
 	struct soft_fixture owner;
 	struct ibv_mr *mr;
@@ -124,8 +124,8 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 	fixture_write_all(sockets[0], &mr->rkey, sizeof(mr->rkey));
 	fixture_read_all(sockets[0], &done, 1);
 	pier_soft_lock(&soft_context(owner.context)->engine);
-	ring = peer_qp(&owner)->link.ring;
-	given = ring && ring->given[0].mr;
+	fifo = peer_qp(&owner)->link.fifo;
+	given = fifo && fifo->given[0].mr;
 	pier_soft_unlock(&soft_context(owner.context)->engine);
 	fixture_write_all(sockets[0], "x", 1);
 	assert_int_equal(waitpid(child, &status, 0), child);

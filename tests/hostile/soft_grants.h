@@ -11,12 +11,12 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/grant.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 
 /*
  * A target that grants memory which it then takes away, or which is more than the
  * initiator can map. The initiator must survive, and its requests succeed through the
- * ring.
+ * fifo.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -30,7 +30,7 @@ enum {
 
 struct pair {
 	struct soft_fixture victim, peer;
-	struct ibv_mr *mrs[KEYS]; /* of the peer: reached through the ring */
+	struct ibv_mr *mrs[KEYS]; /* of the peer: reached through the FIFO */
 };
 
 static inline void open_pair(struct pair *pair)
@@ -103,7 +103,7 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 				      &remote, 0, IBV_SEND_SIGNALED),
 			 0);
 	intercept_grant_request(pair);
-	atomic_store(&peer_ring(&pair->peer)->in->valid[message.slot], message.serial);
+	atomic_store(&peer_fifo(&pair->peer)->in->valid[message.slot], message.serial);
 	assert_true(pier_soft_send_grant(&peer_qp(&pair->peer)->link, &message, fds));
 	fixture_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1,
 		       IBV_WC_SUCCESS);
@@ -118,7 +118,7 @@ static inline void give_file(struct pair *pair, int key, int fd)
 
 static inline bool has_grant(struct pair *pair, int key)
 {
-	const struct soft_received_grant *grants = peer_ring(&pair->victim)->received;
+	const struct soft_received_grant *grants = peer_fifo(&pair->victim)->received;
 
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grants[i].key == pair->mrs[key]->rkey)

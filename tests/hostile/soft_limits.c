@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/regions/segments.h"
 
 /* Settings of the machine or the process under which soft0 must not be killed. */

@@ -21,7 +21,7 @@
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/grant.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/soft.h"
 
@@ -307,14 +307,14 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 	assert_non_null(mr);
 	assert_true(pier_soft_send_grant_request(&peer_qp(&peer)->link, mr->rkey, false));
 	expect_quick_steps(&victim);
-	given = &peer_ring(&victim)->given[0];
+	given = &peer_fifo(&victim)->given[0];
 	assert_non_null(given->mr);
-	atomic_store(&peer_ring(&peer)->out->busy, 1);
+	atomic_store(&peer_fifo(&peer)->out->busy, 1);
 	pier_soft_send_grant_returned(&peer_qp(&peer)->link, 0, given->serial);
 	start = fixture_milliseconds();
 	for (int i = 0; i < 20; i++)
 		fixture_step(&victim, NULL);
-	atomic_store(&peer_ring(&peer)->out->busy, 0);
+	atomic_store(&peer_fifo(&peer)->out->busy, 0);
 	/* Less than the second that a copy which was stopped is waited for. */
 	assert_in_range(fixture_milliseconds() - start, 0, 900);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
@@ -339,7 +339,7 @@ static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, FIXTURE_MEMORY, 0, file,
 					      access);
 	assert_non_null(mr);
-	held = peer_ring(&asker)->received;
+	held = peer_fifo(&asker)->received;
 	for (int i = 0; i < 2; i++) {
 		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
 		held[i].state = SOFT_GRANT_REQUESTED;

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "tests/unit/provider/soft/soft_fake.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
@@ -33,10 +33,10 @@ static inline struct soft_qp *peer_qp(const struct soft_fixture *fixture)
 	return (struct soft_qp *)fixture->qp;
 }
 
-static inline struct soft_ring *peer_ring(const struct soft_fixture *fixture)
+static inline struct soft_fifo *peer_fifo(const struct soft_fixture *fixture)
 {
-	assert_non_null(peer_qp(fixture)->link.ring);
-	return peer_qp(fixture)->link.ring;
+	assert_non_null(peer_qp(fixture)->link.fifo);
+	return peer_qp(fixture)->link.fifo;
 }
 
 /* Posts one request to `key` and steps both ends until it has completed. */

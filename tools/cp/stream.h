@@ -33,10 +33,10 @@ struct stream {
 	uint64_t stream_size;
 	struct pier_transfer *transfer; /* the sender's end of the stream */
 	struct pier_receiver *receiver; /* the receiver's */
-	int result;			/* of stream_progress(), when it was called last */
-	uint64_t released;		/* by the receiver: all before this position */
-	bool finished;			/* by the sender: nothing follows */
-	size_t chunk;			/* a multiple of CP_CHUNK_MIN */
+	int result;	   /* of stream_progress(), when it was called last */
+	uint64_t released; /* by the receiver: all before this position */
+	bool finished;	   /* by the sender: nothing follows */
+	size_t chunk;	   /* a multiple of CP_CHUNK_MIN */
 	uint32_t depth;
 	bool ipc;	 /* chunks are copied to `peer`; soft0 carries the headers */
 	bool substitute; /* soft0, which nobody named, in place of an RDMA device */

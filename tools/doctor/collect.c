@@ -11,7 +11,7 @@
 #include "info/facts.h"
 #include "report.h"
 
-struct scope {
+struct collection {
 	struct facts *facts;
 	const char *device, *memory;
 	struct pier_device_info *devices;
@@ -81,12 +81,12 @@ static void keep_exports(struct facts *facts, const char *gpu)
 	}
 }
 
-static void keep_gpus(const struct scope *scope)
+static void keep_gpus(const struct collection *collection)
 {
-	struct facts *facts = scope->facts;
+	struct facts *facts = collection->facts;
 
-	for (size_t i = 0; i < scope->unit_count; i++) {
-		const struct pier_memory_unit *unit = &scope->units[i];
+	for (size_t i = 0; i < collection->unit_count; i++) {
+		const struct pier_memory_unit *unit = &collection->units[i];
 
 		facts_set(facts, unit->name, "pier/gpu/%s", unit->spec);
 		facts_set(facts, unit->detail, "pier/gpu/%s/detail", unit->spec);
@@ -94,8 +94,8 @@ static void keep_gpus(const struct scope *scope)
 		if (strncmp(unit->spec, "cuda:", 5) == 0 && unit->location.pci[0])
 			keep_nvml(facts, unit->spec, unit->location.pci);
 		/* Other GPUs are left alone: a context takes memory of theirs. */
-		if (!scope->memory ||
-		    strncmp(scope->memory, unit->spec, strlen(unit->spec)) == 0)
+		if (!collection->memory ||
+		    strncmp(collection->memory, unit->spec, strlen(unit->spec)) == 0)
 			keep_exports(facts, unit->spec);
 	}
 }
@@ -157,17 +157,18 @@ static void keep_port(struct facts *facts, struct pier_device *device, uint32_t 
 		keep_choices(facts, device, number);
 }
 
-static void keep_distances(const struct scope *scope, struct pier_device *device)
+static void keep_distances(const struct collection *collection,
+			   struct pier_device *device)
 {
 	struct pier_location location;
 
 	if (pier_device_location(device, &location) < 0 || !location.pci[0])
 		return;
-	for (size_t i = 0; i < scope->unit_count; i++)
-		facts_set(scope->facts,
+	for (size_t i = 0; i < collection->unit_count; i++)
+		facts_set(collection->facts,
 			  pier_distance_name(pier_location_distance(
-				  &scope->units[i].location, &location)),
-			  "pier/distance/%s/%s", scope->units[i].spec,
+				  &collection->units[i].location, &location)),
+			  "pier/distance/%s/%s", collection->units[i].spec,
 			  pier_device_name(device));
 }
 
@@ -357,32 +358,32 @@ static int probe_memory(struct facts *facts, struct pier_device *device, uint32_
 }
 
 /* A NIC that does not answer is not asked again: each wait takes seconds. */
-static void probe_next(const struct scope *scope, struct pier_device *device,
+static void probe_next(const struct collection *collection, struct pier_device *device,
 		       uint32_t *port, const char *memory)
 {
-	int error = probe_memory(scope->facts, device, *port, memory);
+	int error = probe_memory(collection->facts, device, *port, memory);
 
 	if (error == -ETIMEDOUT || error == -EHOSTUNREACH)
 		*port = 0;
 }
 
 /* "host", and either the memory that was named or all kinds that work. */
-static void probe_memories(const struct scope *scope, struct pier_device *device,
-			   uint32_t port)
+static void probe_memories(const struct collection *collection,
+			   struct pier_device *device, uint32_t port)
 {
 	static const char *const kinds[] = { "memfd", "udmabuf", "dma_heap" };
 
-	probe_next(scope, device, &port, "host");
-	if (scope->memory) {
-		if (strcmp(scope->memory, "host") != 0)
-			probe_next(scope, device, &port, scope->memory);
+	probe_next(collection, device, &port, "host");
+	if (collection->memory) {
+		if (strcmp(collection->memory, "host") != 0)
+			probe_next(collection, device, &port, collection->memory);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (facts_get(scope->facts, "pier/backend/%s", kinds[i]))
-			probe_next(scope, device, &port, kinds[i]);
-	for (size_t i = 0; i < scope->unit_count; i++)
-		probe_next(scope, device, &port, scope->units[i].spec);
+		if (facts_get(collection->facts, "pier/backend/%s", kinds[i]))
+			probe_next(collection, device, &port, kinds[i]);
+	for (size_t i = 0; i < collection->unit_count; i++)
+		probe_next(collection, device, &port, collection->units[i].spec);
 }
 
 /* The first port with channels; 0: none. */
@@ -399,9 +400,9 @@ static uint32_t find_active_port(struct pier_device *device, uint32_t count)
 	return 0;
 }
 
-static void keep_nic(const struct scope *scope, const char *name)
+static void keep_nic(const struct collection *collection, const char *name)
 {
-	struct facts *facts = scope->facts;
+	struct facts *facts = collection->facts;
 	struct pier_device *device;
 	struct pier_device_attr attr;
 	char plain[FACT_NAME_MAX];
@@ -425,8 +426,8 @@ static void keep_nic(const struct scope *scope, const char *name)
 				name);
 	for (uint32_t port = 1; port <= attr.port_count; port++)
 		keep_port(facts, device, port);
-	keep_distances(scope, device);
-	probe_memories(scope, device, find_active_port(device, attr.port_count));
+	keep_distances(collection, device);
+	probe_memories(collection, device, find_active_port(device, attr.port_count));
 	pier_device_close(device);
 }
 
@@ -486,56 +487,58 @@ static void keep_counters(struct facts *facts, bool after)
 }
 
 /* The name of a device with a fault plan becomes "fault:NAME" when it is opened. */
-static void keep_only(const struct scope *scope)
+static void keep_only(const struct collection *collection)
 {
 	struct names names;
 
-	keep_nic(scope, scope->device);
-	names = facts_names(scope->facts, "pier/nic");
+	keep_nic(collection, collection->device);
+	names = facts_names(collection->facts, "pier/nic");
 	if (names.count > 0)
-		facts_set(scope->facts, names.list[0], "pier/only");
+		facts_set(collection->facts, names.list[0], "pier/only");
 	facts_free_names(&names);
 }
 
-static void keep_nics(const struct scope *scope)
+static void keep_nics(const struct collection *collection)
 {
 	bool none = true;
 
-	if (scope->device) {
-		keep_only(scope);
+	if (collection->device) {
+		keep_only(collection);
 		return;
 	}
-	for (size_t i = 0; i < scope->device_count; i++) {
-		if (strcmp(scope->devices[i].name, PIER_SOFT_DEVICE) == 0)
+	for (size_t i = 0; i < collection->device_count; i++) {
+		if (strcmp(collection->devices[i].name, PIER_SOFT_DEVICE) == 0)
 			continue;
 		none = false;
-		keep_nic(scope, scope->devices[i].name);
+		keep_nic(collection, collection->devices[i].name);
 	}
 	if (none)
-		keep_nic(scope, PIER_SOFT_DEVICE);
+		keep_nic(collection, PIER_SOFT_DEVICE);
 }
 
 void collect_facts(struct facts *facts, const char *device, const char *memory)
 {
-	struct scope scope = { .facts = facts, .device = device, .memory = memory };
+	struct collection collection = { .facts = facts,
+					 .device = device,
+					 .memory = memory };
 	const char *reason;
 
 	keep_process(facts);
 	keep_kernel_config(facts);
 	keep_backends(facts);
-	if (pier_memory_unit_list(&scope.units, &scope.unit_count, sizeof(*scope.units)) <
-	    0)
-		scope.unit_count = 0;
-	if (pier_device_list(&scope.devices, &scope.device_count,
-			     sizeof(*scope.devices)) < 0)
-		scope.device_count = 0;
-	reason = read_no_device_reason(scope.devices, scope.device_count);
+	if (pier_memory_unit_list(&collection.units, &collection.unit_count,
+				  sizeof(*collection.units)) < 0)
+		collection.unit_count = 0;
+	if (pier_device_list(&collection.devices, &collection.device_count,
+			     sizeof(*collection.devices)) < 0)
+		collection.device_count = 0;
+	reason = read_no_device_reason(collection.devices, collection.device_count);
 	if (reason)
 		facts_set_error(facts, reason, "pier/no_nic");
-	keep_gpus(&scope);
+	keep_gpus(&collection);
 	keep_counters(facts, false);
-	keep_nics(&scope);
+	keep_nics(&collection);
 	keep_counters(facts, true);
-	free(scope.devices);
-	free(scope.units);
+	free(collection.devices);
+	free(collection.units);
 }

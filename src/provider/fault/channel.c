@@ -33,7 +33,7 @@ static bool make_non_blocking(int fd)
  * The device's channel is non-blocking: events are taken from it to see whether there
  * are any.
  */
-static bool join_fds(struct fault_channel *channel)
+static bool join_fds(struct fault_comp_channel *channel)
 {
 	channel->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	channel->ibv.fd = epoll_create1(EPOLL_CLOEXEC);
@@ -43,7 +43,7 @@ static bool join_fds(struct fault_channel *channel)
 	       add_to_epoll(channel->ibv.fd, channel->timer_fd);
 }
 
-static void free_channel(struct fault_channel *channel)
+static void free_channel(struct fault_comp_channel *channel)
 {
 	pier_close_fd(channel->ibv.fd);
 	pier_close_fd(channel->timer_fd);
@@ -53,7 +53,7 @@ static void free_channel(struct fault_channel *channel)
 struct ibv_comp_channel *pier_fault_create_comp_channel(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
-	struct fault_channel *channel;
+	struct fault_comp_channel *channel;
 	int error;
 
 	if (pier_fault_fails(&context->plan, FAULT_CREATE_COMP_CHANNEL))
@@ -77,7 +77,7 @@ struct ibv_comp_channel *pier_fault_create_comp_channel(struct ibv_context *ibv)
 
 int pier_fault_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
-	struct fault_channel *channel = fault_channel(ibv);
+	struct fault_comp_channel *channel = fault_comp_channel(ibv);
 	struct fault_context *context = fault_context(channel->ibv.context);
 	int error = pier_fault_fails(&context->plan, FAULT_DESTROY_COMP_CHANNEL);
 
@@ -110,7 +110,7 @@ static int64_t next_due_time(const struct fault_cq *cq)
 	return next;
 }
 
-void pier_fault_set_channel_timer(struct fault_channel *channel)
+void pier_fault_set_channel_timer(struct fault_comp_channel *channel)
 {
 	struct itimerspec when = { 0 };
 	int64_t next = INT64_MAX;
@@ -132,5 +132,5 @@ void pier_fault_set_channel_timer(struct fault_channel *channel)
 void pier_fault_set_timer(struct ibv_cq *ibv)
 {
 	if (ibv->channel)
-		pier_fault_set_channel_timer(fault_channel(ibv->channel));
+		pier_fault_set_channel_timer(fault_comp_channel(ibv->channel));
 }

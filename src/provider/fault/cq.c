@@ -33,7 +33,7 @@ static void free_cq(struct fault_cq *cq)
 static void attach_to_channel(struct fault_cq *cq)
 {
 	if (cq->ibv.channel)
-		pier_list_append(&fault_channel(cq->ibv.channel)->cqs, &cq->link);
+		pier_list_append(&fault_comp_channel(cq->ibv.channel)->cqs, &cq->link);
 }
 
 /* The context of the device's CQ leads back to this one. */
@@ -44,8 +44,8 @@ static bool create_under(struct fault_cq *cq, struct ibv_context *ibv, int cqe,
 	struct ibv_comp_channel *channel = cq->ibv.channel;
 
 	cq->under = context->beneath->create_cq(
-		context->under, cqe, cq, channel ? fault_channel(channel)->under : NULL,
-		comp_vector);
+		context->under, cqe, cq,
+		channel ? fault_comp_channel(channel)->under : NULL, comp_vector);
 	if (!cq->under)
 		return false;
 	cq->ibv.cqe = cq->under->cqe;
@@ -338,7 +338,7 @@ static void give_event(struct fault_cq *cq)
 }
 
 /* A CQ whose event the timer announced, or NULL. */
-static struct fault_cq *take_due_event(struct fault_channel *channel)
+static struct fault_cq *take_due_event(struct fault_comp_channel *channel)
 {
 	struct fault_cq *found = NULL;
 	int64_t now = pier_now();
@@ -361,7 +361,7 @@ static struct fault_cq *take_due_event(struct fault_channel *channel)
  * A CQ with an event of the device, or NULL with errno. The event is acknowledged here;
  * destroying the wrapping CQ waits for the acknowledgement of its own.
  */
-static struct fault_cq *take_device_event(struct fault_channel *channel)
+static struct fault_cq *take_device_event(struct fault_comp_channel *channel)
 {
 	const struct pier_provider *beneath =
 		fault_context(channel->ibv.context)->beneath;
@@ -378,7 +378,7 @@ static struct fault_cq *take_device_event(struct fault_channel *channel)
 	return cq_context;
 }
 
-static struct fault_cq *take_event(struct fault_channel *channel)
+static struct fault_cq *take_event(struct fault_comp_channel *channel)
 {
 	struct fault_cq *cq;
 
@@ -389,7 +389,7 @@ static struct fault_cq *take_event(struct fault_channel *channel)
 }
 
 /* 0: there may be an event again; -1 with errno. */
-static int wait_for_event(const struct fault_channel *channel)
+static int wait_for_event(const struct fault_comp_channel *channel)
 {
 	struct pollfd readable = { .fd = channel->ibv.fd, .events = POLLIN };
 	int flags = fcntl(channel->ibv.fd, F_GETFL);
@@ -406,7 +406,7 @@ static int wait_for_event(const struct fault_channel *channel)
 int pier_fault_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **ret_cq,
 			    void **ret_cq_context)
 {
-	struct fault_channel *channel = fault_channel(ibv);
+	struct fault_comp_channel *channel = fault_comp_channel(ibv);
 	struct fault_cq *cq;
 
 	if (pier_fault_fails(&fault_context(channel->ibv.context)->plan,

@@ -73,7 +73,7 @@ struct fault_mw {
 };
 
 /* Its fd is readable when the one beneath is, or when the timer has expired. */
-struct fault_channel {
+struct fault_comp_channel {
 	struct ibv_comp_channel ibv; /* fd: an epoll */
 	struct ibv_comp_channel *under;
 	int timer_fd;
@@ -146,9 +146,10 @@ static inline struct fault_context *fault_context(struct ibv_context *context)
 	return pier_container_of(context, struct fault_context, ibv);
 }
 
-static inline struct fault_channel *fault_channel(struct ibv_comp_channel *channel)
+static inline struct fault_comp_channel *fault_comp_channel(
+	struct ibv_comp_channel *channel)
 {
-	return pier_container_of(channel, struct fault_channel, ibv);
+	return pier_container_of(channel, struct fault_comp_channel, ibv);
 }
 
 static inline struct fault_cq *fault_cq(struct ibv_cq *cq)

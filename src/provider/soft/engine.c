@@ -101,7 +101,7 @@ static bool doorbells_rung(struct soft_engine *engine)
 void pier_soft_unlock(struct soft_engine *engine)
 {
 	for (;;) {
-		/* The thread must not sleep while a shared ring is polled. */
+		/* The thread must not sleep while a shared FIFO is polled. */
 		if (engine->blocking &&
 		    (pier_soft_has_work(engine) || !pier_list_empty(&engine->polled))) {
 			engine->blocking = false;

@@ -55,13 +55,13 @@ struct soft_engine {
 	_Atomic(struct soft_work *) doorbells;
 	atomic_uint polls; /* of CQs by applications; while it grows the thread pauses */
 	atomic_uint seen_polls;
-	atomic_uint app_passes; /* by applications, over rings and fds */
+	atomic_uint app_passes; /* by applications, over FIFOs and fds */
 	atomic_bool paused;
 	/* Those with something to do, and the end of those that this pass serves. */
 	struct pier_list active, pass_end;
-	struct pier_list polled; /* shared rings that the engine polls; link/ring.c */
+	struct pier_list polled; /* shared FIFOs that the engine polls; link/fifo.c */
 	uint32_t polled_count;
-	uint32_t socket_links;	/* links without shared rings */
+	uint32_t socket_links;	/* links without shared FIFOs */
 	uint64_t last_datagram; /* when one was sent or received */
 	uint64_t spin_until;	/* the thread does not sleep before */
 	uint64_t last_epoll;	/* when an application last looked for events */

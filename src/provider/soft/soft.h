@@ -24,7 +24,7 @@
  *			  requester and responder; at the bottom qp.h, cq.h and srq.h
  *	soft.h		  the result of ibv_open_device()
  *	connect/	  how a link comes to be
- *	link/		  streams, shared rings and grants; neither of the two knows
+ *	link/		  streams, shared FIFOs and grants; neither of the two knows
  *			  queue pairs
  *	regions/	  memory
  *	engine.c	  lock, whose turn it is, watched fds, timer
@@ -40,7 +40,7 @@
  *			  received, the tables of regions and queue pairs
  *	sq.lock, rq.lock  posting; the state is written with both held
  *	srq->lock	  posting to a shared receive queue, and taking from it
- *	cq->lock	  the ring of completions
+ *	cq->lock	  the FIFO of completions
  *	channel->lock	  the queue of completion events
  *	events.lock	  the queue of asynchronous events
  */

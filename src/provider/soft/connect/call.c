@@ -19,7 +19,7 @@
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/crypto.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/socket.h"
 
 /* 0 when the fd is ready, or -errno. */
@@ -230,9 +230,9 @@ static int introduce_unix(const struct soft_connection *connection,
 		shared = pier_soft_create_shared_memory();
 	error = prove_ourselves(connection, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
-		early->ring = pier_soft_create_ring(shared, 0);
+		early->fifo = pier_soft_create_fifo(shared, 0);
 		/* The peer relies on this order. */
-		return early->ring ? 0 : -ENOMEM;
+		return early->fifo ? 0 : -ENOMEM;
 	}
 	pier_soft_release_shared_memory(shared);
 	return error;

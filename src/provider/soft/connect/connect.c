@@ -16,17 +16,17 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/socket.h"
 
 static struct soft_early_stream parked_stream(int rx_fd, int tx_fd,
-					      struct soft_ring *ring,
+					      struct soft_fifo *fifo,
 					      const union ibv_gid *gid, uint32_t qpn)
 {
 	struct soft_early_stream early = {
 		.fd = rx_fd,
 		.tx_fd = tx_fd,
-		.ring = ring,
+		.fifo = fifo,
 		.gid = *gid,
 		.qpn = qpn,
 		.proven = true,
@@ -41,10 +41,10 @@ static struct soft_early_stream parked_stream(int rx_fd, int tx_fd,
  * its last RESET. The proof stays in this process, so any transcript will do.
  */
 static struct soft_early_stream stream_for_peer(const struct soft_connection *connection,
-						int fd, struct soft_ring *ring)
+						int fd, struct soft_fifo *fifo)
 {
 	struct soft_early_stream early = parked_stream(
-		fd, fd, ring, &connection->node->gid, connection->end->qpn);
+		fd, fd, fifo, &connection->node->gid, connection->end->qpn);
 
 	early.proven = false;
 	pier_soft_prove(connection->secret, SOFT_CALLER_IDENTITY, early.transcript,
@@ -122,8 +122,8 @@ static bool store_stream_at_peer(const struct soft_connection *connection,
 	return taken;
 }
 
-/* Both rings or none; without them the frames go through the sockets. */
-static void create_rings(struct soft_ring **ret_lanes)
+/* Both FIFOs or none; without them the frames go through the sockets. */
+static void create_fifos(struct soft_fifo **ret_lanes)
 {
 	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
 
@@ -131,12 +131,12 @@ static void create_rings(struct soft_ring **ret_lanes)
 	if (!memory)
 		return;
 	atomic_fetch_add(&memory->users, 1);
-	ret_lanes[0] = pier_soft_create_ring(memory, 0);
-	ret_lanes[1] = pier_soft_create_ring(memory, 1);
+	ret_lanes[0] = pier_soft_create_fifo(memory, 0);
+	ret_lanes[1] = pier_soft_create_fifo(memory, 1);
 	if (ret_lanes[0] && ret_lanes[1])
 		return;
-	pier_soft_free_ring(ret_lanes[0]);
-	pier_soft_free_ring(ret_lanes[1]);
+	pier_soft_free_fifo(ret_lanes[0]);
+	pier_soft_free_fifo(ret_lanes[1]);
 	ret_lanes[0] = ret_lanes[1] = NULL;
 }
 
@@ -145,7 +145,7 @@ static void connect_to_itself(struct soft_connection *connection, const int fds[
 {
 	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
 	struct soft_early_stream mine = parked_stream(fds[1], fds[0],
-						      pier_soft_create_loop_ring(memory),
+						      pier_soft_create_loop_fifo(memory),
 						      gid, connection->end->qpn);
 
 	store_stream_locked(connection, &mine);
@@ -157,19 +157,19 @@ static void connect_to_peer(struct soft_connection *connection,
 			    const union ibv_gid *gid, uint32_t qpn)
 {
 	struct soft_early_stream mine, its;
-	struct soft_ring *rings[2];
+	struct soft_fifo *fifos[2];
 
-	create_rings(rings);
-	mine = parked_stream(fds[0], fds[0], rings[0], gid, qpn);
-	its = stream_for_peer(connection, fds[1], rings[1]);
+	create_fifos(fifos);
+	mine = parked_stream(fds[0], fds[0], fifos[0], gid, qpn);
+	its = stream_for_peer(connection, fds[1], fifos[1]);
 	if (store_stream_at_peer(connection, peer_node, qpn, &its)) {
 		store_stream_locked(connection, &mine);
 		return;
 	}
 	pier_close_fd(fds[0]);
 	pier_close_fd(fds[1]);
-	pier_soft_free_ring(rings[0]);
-	pier_soft_free_ring(rings[1]);
+	pier_soft_free_fifo(fifos[0]);
+	pier_soft_free_fifo(fifos[1]);
 }
 
 /*

@@ -21,7 +21,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/socket.h"
 
 /* "::" or "0.0.0.0": valid for listening, but not for calling. */
@@ -532,12 +532,12 @@ static const char *answer_hello(struct soft_node *node, struct soft_pending *pen
 }
 
 static void hand_over_stream(struct soft_node *node, struct soft_pending *pending,
-			     struct soft_connection *target, struct soft_ring *ring)
+			     struct soft_connection *target, struct soft_fifo *fifo)
 {
 	struct soft_early_stream early = {
 		.fd = pending->fd,
 		.tx_fd = pending->fd,
-		.ring = ring,
+		.fifo = fifo,
 		.gid = pending->gid,
 		.qpn = pending->qpn,
 		.cipher = pending->cipher,
@@ -557,14 +557,14 @@ static void hand_over_stream(struct soft_node *node, struct soft_pending *pendin
 }
 
 /* Uses the memory that came with the proof, if any, now that the proof is valid. */
-static struct soft_ring *attach_shared_memory(struct soft_pending *pending)
+static struct soft_fifo *attach_shared_memory(struct soft_pending *pending)
 {
 	struct soft_shared_memory *memory = NULL;
 
 	if (pending->shared_fd >= 0)
 		memory = pier_soft_adopt_shared_memory(pending->shared_fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
-	return pier_soft_create_ring(memory, 1);
+	return pier_soft_create_fifo(memory, 1);
 }
 
 static const char *answer_proof(struct soft_node *node, struct soft_pending *pending)
@@ -572,22 +572,22 @@ static const char *answer_proof(struct soft_node *node, struct soft_pending *pen
 	struct soft_connection *target = pier_soft_find_connection(node,
 								   pending->target_qpn);
 	uint8_t welcome[SOFT_WELCOME_SIZE];
-	struct soft_ring *ring;
+	struct soft_fifo *fifo;
 
 	if (!target)
 		return "its queue pair is gone";
 	if (!pier_soft_proves(target->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
-	ring = attach_shared_memory(pending);
+	fifo = attach_shared_memory(pending);
 	pier_soft_prove(target->secret,
-			ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
+			fifo ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
 			pending->transcript, welcome);
 	if (!send_answer(pending, welcome, sizeof(welcome))) {
-		pier_soft_free_ring(ring);
+		pier_soft_free_fifo(fifo);
 		return "it does not take the answer";
 	}
-	hand_over_stream(node, pending, target, ring);
+	hand_over_stream(node, pending, target, fifo);
 	return NULL;
 }
 

@@ -11,7 +11,7 @@
 #include "provider/soft/link/attach.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/link/socket.h"
 
@@ -145,9 +145,9 @@ void pier_soft_free_stream(struct soft_early_stream *early)
 	if (early->fd != early->tx_fd)
 		pier_soft_hang_up(early->tx_fd);
 	pier_soft_hang_up(early->fd);
-	pier_soft_free_ring(early->ring);
+	pier_soft_free_fifo(early->fifo);
 	early->fd = early->tx_fd = -1;
-	early->ring = NULL;
+	early->fifo = NULL;
 	explicit_bzero(early->agreed, sizeof(early->agreed));
 }
 
@@ -221,8 +221,8 @@ bool pier_soft_adopt_stream(struct soft_connection *connection)
 	explicit_bzero(connection->early.agreed, sizeof(early.agreed));
 	explicit_bzero(early.agreed, sizeof(early.agreed));
 	connection->early.fd = connection->early.tx_fd = -1;
-	connection->early.ring = NULL;
-	return pier_soft_attach_link(connection->link, early.fd, early.tx_fd, early.ring,
+	connection->early.fifo = NULL;
+	return pier_soft_attach_link(connection->link, early.fd, early.tx_fd, early.fifo,
 				     seal) == 0;
 }
 

@@ -19,7 +19,7 @@
 struct soft_connection;
 struct soft_end;
 struct soft_link;
-struct soft_ring;
+struct soft_fifo;
 
 /* A connection that is not authenticated yet. */
 enum soft_pending_step {
@@ -109,7 +109,7 @@ void pier_soft_release_registry(void);
 struct soft_early_stream {
 	int fd;	   /* -1: none */
 	int tx_fd; /* differs if a queue pair talks to itself */
-	struct soft_ring *ring;
+	struct soft_fifo *fifo;
 	union ibv_gid gid;
 	uint32_t qpn;
 	bool proven; /* the peer is authenticated: always if this end called */
@@ -134,7 +134,7 @@ struct soft_connection {
 struct soft_connection *pier_soft_find_connection(const struct soft_node *node,
 						  uint32_t qpn);
 
-/* Consumes the fds and the ring, and replaces an earlier stream. */
+/* Consumes the fds and the FIFO, and replaces an earlier stream. */
 void pier_soft_store_stream(struct soft_connection *connection,
 			    const struct soft_early_stream *stream);
 

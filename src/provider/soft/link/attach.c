@@ -11,7 +11,7 @@
 #include "link.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/regions/segments.h"
-#include "ring.h"
+#include "fifo.h"
 #include "seal.h"
 #include "socket.h"
 
@@ -22,7 +22,7 @@ static int watch_link(const struct soft_link *link)
 	uint64_t id = link->serial * SOFT_MAX_QP + link->end->qpn % SOFT_MAX_QP;
 	int error;
 
-	if (link->ring) /* the ring itself shows when it has room */
+	if (link->fifo) /* the FIFO itself shows when it has room */
 		return pier_soft_watch(engine, link->rx_fd, in, SOFT_EVENT_QP, id);
 	if (link->rx_fd == link->tx_fd)
 		return pier_soft_watch(engine, link->rx_fd, in | EPOLLOUT, SOFT_EVENT_QP,
@@ -45,17 +45,17 @@ static bool rewatch_link(struct soft_link *link)
 	return watch_link(link) == 0;
 }
 
-static void start_ring(struct soft_link *link)
+static void start_fifo(struct soft_link *link)
 {
-	link->ring->link = link;
-	link->ring->shares_fds = pier_soft_may_have_fds(link->tx_fd);
-	link->ring->unreachable = pier_switched_off("PIER_SOFT_CMA");
+	link->fifo->link = link;
+	link->fifo->shares_fds = pier_soft_may_have_fds(link->tx_fd);
+	link->fifo->unreachable = pier_switched_off("PIER_SOFT_CMA");
 	pier_soft_accept_fds(link->rx_fd, true);
 	pier_soft_start_polling(link);
 }
 
 int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
-			  struct soft_ring *ring, struct soft_seal *seal)
+			  struct soft_fifo *fifo, struct soft_seal *seal)
 {
 	struct soft_engine *engine = soft_engine_of(link);
 	int error;
@@ -68,10 +68,10 @@ int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
 		.end = link->end,
 		.rx_fd = rx_fd,
 		.tx_fd = tx_fd,
-		.ring = ring,
+		.fifo = fifo,
 		.seal = seal,
 	};
-	engine->socket_links += !ring;
+	engine->socket_links += !fifo;
 	link->serial = ++engine->next_serial;
 	error = watch_link(link);
 	if (error) {
@@ -79,22 +79,22 @@ int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
 		return error;
 	}
 	link->readable = link->writable = true;
-	if (ring)
-		start_ring(link);
+	if (fifo)
+		start_fifo(link);
 	pier_soft_activate(&link->end->work);
 	return 0;
 }
 
-static void close_ring(struct soft_link *link)
+static void close_fifo(struct soft_link *link)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 
-	if (!ring->link)
-		ring->link = link; /* the ring was not started */
+	if (!fifo->link)
+		fifo->link = link; /* the FIFO was not started */
 	pier_soft_revoke_link_grants(link);
 	pier_soft_stop_polling(link);
-	pier_soft_release_grants(ring);
-	pier_soft_free_ring(ring);
+	pier_soft_release_grants(fifo);
+	pier_soft_free_fifo(fifo);
 }
 
 void pier_soft_close_link(struct soft_link *link)
@@ -103,8 +103,8 @@ void pier_soft_close_link(struct soft_link *link)
 
 	if (!pier_soft_link_open(link))
 		return;
-	if (link->ring)
-		close_ring(link);
+	if (link->fifo)
+		close_fifo(link);
 	else
 		engine->socket_links--;
 	pier_soft_unwatch(engine, link->rx_fd);
@@ -155,22 +155,22 @@ static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_gr
  */
 static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 	struct soft_grant_message grant;
 	bool fits = unpack_grant(bytes, &grant);
 
 	if (grant.fd_count == 0)
 		return fits && pier_soft_accept_grant(link, &grant, NULL);
-	fits = fits && (uint32_t)ring->fd_count <= grant.fd_count;
-	if (fits && (uint32_t)ring->fd_count < grant.fd_count) {
+	fits = fits && (uint32_t)fifo->fd_count <= grant.fd_count;
+	if (fits && (uint32_t)fifo->fd_count < grant.fd_count) {
 		pier_soft_send_grant_returned(link, grant.slot, grant.serial);
 		grant.count = 0;
 	}
 	if (fits)
-		fits = pier_soft_accept_grant(link, &grant, ring->fds);
-	for (int i = 0; i < ring->fd_count; i++)
-		pier_soft_close_foreign(ring->fds[i]);
-	ring->fd_count = 0;
+		fits = pier_soft_accept_grant(link, &grant, fifo->fds);
+	for (int i = 0; i < fifo->fd_count; i++)
+		pier_soft_close_foreign(fifo->fds[i]);
+	fifo->fd_count = 0;
 	return fits;
 }
 
@@ -222,29 +222,29 @@ static bool handle_message(struct soft_link *link, const uint8_t *bytes)
 
 static bool handle_messages(struct soft_link *link)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 	uint32_t at = 0;
 
-	while (at < ring->control_length) {
-		size_t left = ring->control_length - at;
-		size_t size = message_size(ring->control + at, left);
+	while (at < fifo->control_length) {
+		size_t left = fifo->control_length - at;
+		size_t size = message_size(fifo->control + at, left);
 
 		if (size == SIZE_MAX)
 			return false;
 		if (size > left)
 			break;
-		if (!handle_message(link, ring->control + at))
+		if (!handle_message(link, fifo->control + at))
 			return false;
 		at += (uint32_t)size;
 	}
-	ring->control_length -= at;
-	memmove(ring->control, ring->control + at, ring->control_length);
+	fifo->control_length -= at;
+	memmove(fifo->control, fifo->control + at, fifo->control_length);
 	/* Only an incomplete grant may have fds that no message has taken. */
-	if (ring->fd_count == 0)
+	if (fifo->fd_count == 0)
 		return true;
-	if (ring->control_length == 0 || ring->control[0] != SOFT_CONTROL_GRANT)
+	if (fifo->control_length == 0 || fifo->control[0] != SOFT_CONTROL_GRANT)
 		return false;
-	return ring->control_length < 2 || ring->fd_count <= ring->control[1];
+	return fifo->control_length < 2 || fifo->fd_count <= fifo->control[1];
 }
 
 /*
@@ -253,9 +253,9 @@ static bool handle_messages(struct soft_link *link)
  * more than a grant can have or our fd table is full. Fds that the process cannot spare
  * are closed here. handle_grant() compares the number.
  */
-static bool take_control_fds(struct soft_ring *ring, struct msghdr *message)
+static bool take_control_fds(struct soft_fifo *fifo, struct msghdr *message)
 {
-	bool none_yet = ring->fd_count == 0, sane = true;
+	bool none_yet = fifo->fd_count == 0, sane = true;
 
 	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
 	     header = CMSG_NXTHDR(message, header)) {
@@ -267,9 +267,9 @@ static bool take_control_fds(struct soft_ring *ring, struct msghdr *message)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-			sane = sane && none_yet && ring->fd_count < SOFT_GRANT_SEGMENTS;
+			sane = sane && none_yet && fifo->fd_count < SOFT_GRANT_SEGMENTS;
 			if (sane && pier_soft_is_spare(fd))
-				ring->fds[ring->fd_count++] = fd;
+				fifo->fds[fifo->fd_count++] = fd;
 			else
 				pier_soft_close_foreign(fd);
 		}
@@ -282,24 +282,24 @@ static bool take_control_fds(struct soft_ring *ring, struct msghdr *message)
  * kernel. The rest of a grant whose fds have arrived is read alone, since the message
  * after it may have fds of its own.
  */
-static size_t room_for_messages(const struct soft_ring *ring)
+static size_t room_for_messages(const struct soft_fifo *fifo)
 {
-	size_t room = sizeof(ring->control) - ring->control_length, wanted;
+	size_t room = sizeof(fifo->control) - fifo->control_length, wanted;
 
-	if (ring->fd_count == 0)
+	if (fifo->fd_count == 0)
 		return room;
-	wanted = message_size(ring->control, ring->control_length) - ring->control_length;
+	wanted = message_size(fifo->control, fifo->control_length) - fifo->control_length;
 	return wanted < room ? wanted : room;
 }
 
 static ssize_t receive_messages(struct soft_link *link, bool *ret_sane)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 	_Alignas(struct cmsghdr) char
 		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
 	struct iovec part = {
-		.iov_base = ring->control + ring->control_length,
-		.iov_len = room_for_messages(ring),
+		.iov_base = fifo->control + fifo->control_length,
+		.iov_len = room_for_messages(fifo),
 	};
 	struct msghdr message = {
 		.msg_iov = &part,
@@ -311,7 +311,7 @@ static ssize_t receive_messages(struct soft_link *link, bool *ret_sane)
 				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (received >= 0)
-		*ret_sane = take_control_fds(ring, &message);
+		*ret_sane = take_control_fds(fifo, &message);
 	return received;
 }
 
@@ -330,7 +330,7 @@ bool pier_soft_receive_control(struct soft_link *link)
 			link->hung_up = true;
 			return true;
 		}
-		link->ring->control_length += (uint32_t)received;
+		link->fifo->control_length += (uint32_t)received;
 		sane = sane && handle_messages(link);
 	}
 	/* The rest is handled in a later turn. */

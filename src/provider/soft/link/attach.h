@@ -7,12 +7,12 @@
 /* How a stream becomes a link, and how the link ends. With the engine locked. */
 
 struct soft_link;
-struct soft_ring;
+struct soft_fifo;
 struct soft_seal;
 
-/* Consumes the fds, the ring and the seal, also when it fails. */
+/* Consumes the fds, the FIFO and the seal, also when it fails. */
 int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
-			  struct soft_ring *ring, struct soft_seal *seal);
+			  struct soft_fifo *fifo, struct soft_seal *seal);
 
 void pier_soft_close_link(struct soft_link *link);
 

@@ -20,7 +20,7 @@
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
-#include "ring.h"
+#include "fifo.h"
 #include "socket.h"
 
 /*
@@ -31,7 +31,7 @@
  * size is final, and that the peer may read and write, or only read if they are sealed
  * so. For other regions the peer gets the addresses, by which the kernel copies. An
  * address gives no right: the kernel lets a process copy all memory of another one, or
- * none. All other requests go through the ring, where this end checks them.
+ * none. All other requests go through the FIFO, where this end checks them.
  *
  * There is one difference from hardware. A hostile peer can keep its fd and its mapping
  * after the region was deregistered, since Linux cannot revoke either of them, and it can
@@ -119,7 +119,7 @@ static bool choose_kind(const struct soft_link *link, const struct soft_mr *mr,
 	message->rights = find_rights(link, mr);
 	if (has_whole_files(mr) && fds_give_only(mr, message->rights))
 		return true;
-	message->shared_memory = (uintptr_t)link->ring->memory->layout;
+	message->shared_memory = (uintptr_t)link->fifo->memory->layout;
 	return message->rights && by_address;
 }
 
@@ -174,10 +174,10 @@ static bool describe_segments(const struct soft_mr *mr,
 	return true;
 }
 
-static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
+static bool find_slot(const struct soft_fifo *fifo, uint32_t *ret_slot)
 {
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
-		if (!ring->given[i].mr) {
+		if (!fifo->given[i].mr) {
 			*ret_slot = i;
 			return true;
 		}
@@ -188,25 +188,25 @@ static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
 static bool give_grant(struct soft_link *link, struct soft_mr *mr,
 		       struct soft_grant_message *message)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 	struct soft_given_grant *grant;
 	int fds[SOFT_GRANT_SEGMENTS];
 	bool sent;
 
 	/* Checked each time, because this process may have become undumpable since. */
-	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(link->tx_fd))
+	if (!find_slot(fifo, &message->slot) || !pier_soft_may_have_fds(link->tx_fd))
 		return false;
-	grant = &ring->given[message->slot];
-	message->serial = ++ring->next_serial ? ring->next_serial : ++ring->next_serial;
+	grant = &fifo->given[message->slot];
+	message->serial = ++fifo->next_serial ? fifo->next_serial : ++fifo->next_serial;
 	message->iova = mr->iova;
 	message->counted = mr->counter;
-	atomic_store(&ring->in->valid[message->slot], message->serial);
+	atomic_store(&fifo->in->valid[message->slot], message->serial);
 	sent = describe_segments(mr, message, fds) &&
 	       pier_soft_send_grant(link, message, fds);
 	for (uint32_t i = 0; i < message->fd_count; i++)
 		pier_close_fd(fds[i]);
 	if (!sent) {
-		atomic_store(&ring->in->valid[message->slot], 0);
+		atomic_store(&fifo->in->valid[message->slot], 0);
 		return false;
 	}
 	grant->link = link;
@@ -221,7 +221,7 @@ void pier_soft_answer_grant_request(struct soft_link *link, uint32_t key, bool b
 	struct soft_mr *mr = pier_soft_find_key(soft_pd(link->end->pd)->mrs, key);
 	struct soft_grant_message message = { .key = key }, denied = { .key = key };
 
-	if (mr && link->ring->shares_fds && is_grantable(mr, by_address) &&
+	if (mr && link->fifo->shares_fds && is_grantable(mr, by_address) &&
 	    choose_kind(link, mr, by_address, &message) && give_grant(link, mr, &message))
 		return;
 	/* The memory of a region does not change while it has its key. */
@@ -237,7 +237,7 @@ void pier_soft_answer_grant_request(struct soft_link *link, uint32_t key, bool b
  */
 static bool wait_until_unused(const struct soft_link *link, uint32_t slot)
 {
-	_Atomic uint32_t *busy = &link->ring->in->busy;
+	_Atomic uint32_t *busy = &link->fifo->in->busy;
 	uint64_t deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
 
 	for (uint64_t i = 0; atomic_load(busy) == slot + 1; i++) {
@@ -254,15 +254,15 @@ static bool wait_until_unused(const struct soft_link *link, uint32_t slot)
 
 static bool revoke_grant(struct soft_link *link, struct soft_given_grant *grant)
 {
-	struct soft_ring *ring = link->ring;
-	uint32_t slot = (uint32_t)(grant - ring->given);
+	struct soft_fifo *fifo = link->fifo;
+	uint32_t slot = (uint32_t)(grant - fifo->given);
 
-	atomic_store(&ring->in->valid[slot], 0);
+	atomic_store(&fifo->in->valid[slot], 0);
 	pier_list_remove(&grant->of_mr);
 	grant->mr = NULL;
-	if (ring->unresponsive || wait_until_unused(link, slot))
-		return !ring->unresponsive;
-	ring->unresponsive = true;
+	if (fifo->unresponsive || wait_until_unused(link, slot))
+		return !fifo->unresponsive;
+	fifo->unresponsive = true;
 	pier_warning("soft0: QP %#x: peer QP %#x did not finish a direct copy within "
 		     "1 s; closing the connection",
 		     link->end->qpn, link->end->attr->dest_qp_num);
@@ -271,15 +271,15 @@ static bool revoke_grant(struct soft_link *link, struct soft_given_grant *grant)
 
 bool pier_soft_take_returned_grant(struct soft_link *link, uint32_t slot, uint32_t serial)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 	uint32_t index = slot % SOFT_MAX_GRANTS;
-	struct soft_given_grant *grant = &ring->given[index];
+	struct soft_given_grant *grant = &fifo->given[index];
 
 	if (!grant->mr || grant->serial != serial)
 		return true;
 	/* No wait: an honest peer ends its copy before it returns the grant. */
-	if (atomic_load(&ring->in->busy) == index + 1)
-		ring->unresponsive = true;
+	if (atomic_load(&fifo->in->busy) == index + 1)
+		fifo->unresponsive = true;
 	return revoke_grant(link, grant);
 }
 
@@ -289,7 +289,7 @@ void pier_soft_revoke_region_grants(struct soft_mr *mr)
 		struct soft_given_grant *grant = pier_container_of(
 			mr->grants.next, struct soft_given_grant, of_mr);
 		struct soft_link *link = grant->link;
-		uint32_t slot = (uint32_t)(grant - link->ring->given);
+		uint32_t slot = (uint32_t)(grant - link->fifo->given);
 
 		if (revoke_grant(link, grant))
 			pier_soft_send_grant_revoked(link, slot, grant->serial);
@@ -300,13 +300,13 @@ void pier_soft_revoke_region_grants(struct soft_mr *mr)
 
 void pier_soft_revoke_link_grants(struct soft_link *link)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 
-	for (uint32_t i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
-		if (!ring->given[i].mr)
+	for (uint32_t i = 0; fifo && i < SOFT_MAX_GRANTS; i++) {
+		if (!fifo->given[i].mr)
 			continue;
-		if (revoke_grant(link, &ring->given[i]))
-			pier_soft_send_grant_revoked(link, i, ring->given[i].serial);
+		if (revoke_grant(link, &fifo->given[i]))
+			pier_soft_send_grant_revoked(link, i, fifo->given[i].serial);
 	}
 }
 
@@ -316,7 +316,7 @@ void pier_soft_revoke_link_grants(struct soft_link *link)
  * copy begins with a byte of the link's shared memory, the *witness*, at the address
  * where the peer has mapped it. One call copies in order, into or out of one address
  * space, and stops at an address without memory: process_vm_rw_core() in the kernel. The
- * shared memory lies at a random address (ring.c), where other address spaces have
+ * shared memory lies at a random address (fifo.c), where other address spaces have
  * nothing.
  *
  * The witness costs a fifth of a copy of 4 KiB, so it is left out of READs that follow at
@@ -328,7 +328,7 @@ void pier_soft_revoke_link_grants(struct soft_link *link)
 
 /*
  * Whether that process has mapped the link's shared memory at `shared_memory`, as it
- * claims, and the kernel lets this one copy its memory. If not, `ring->unreachable` is
+ * claims, and the kernel lets this one copy its memory. If not, `FIFO->unreachable` is
  * set.
  *
  * The kernel decides, security modules included, whether this process may trace the other
@@ -337,32 +337,32 @@ void pier_soft_revoke_link_grants(struct soft_link *link)
  */
 static bool find_peer(struct soft_link *link, uint64_t shared_memory)
 {
-	struct soft_ring *ring = link->ring;
-	_Atomic uint64_t *witness = &ring->out->witness;
-	ptrdiff_t offset = (char *)witness - (char *)ring->memory->layout;
+	struct soft_fifo *fifo = link->fifo;
+	_Atomic uint64_t *witness = &fifo->out->witness;
+	ptrdiff_t offset = (char *)witness - (char *)fifo->memory->layout;
 	uint64_t chosen, found = 0, address = shared_memory + (uint64_t)offset;
 	struct iovec here = { &found, sizeof(found) };
 	struct iovec there = { (void *)(uintptr_t)address, sizeof(found) };
 
-	if (ring->unreachable || !pier_soft_random(&chosen, sizeof(chosen)))
+	if (fifo->unreachable || !pier_soft_random(&chosen, sizeof(chosen)))
 		return false;
-	ring->peer_pid = pier_soft_peer_pid(link->tx_fd);
-	ring->peer_witness = address;
+	fifo->peer_pid = pier_soft_peer_pid(link->tx_fd);
+	fifo->peer_witness = address;
 	atomic_store(witness, chosen);
-	ring->unreachable = ring->peer_pid <= 0 ||
-			    process_vm_readv(ring->peer_pid, &here, 1, &there, 1, 0) !=
+	fifo->unreachable = fifo->peer_pid <= 0 ||
+			    process_vm_readv(fifo->peer_pid, &here, 1, &there, 1, 0) !=
 				    sizeof(found) ||
 			    found != chosen;
-	return !ring->unreachable;
+	return !fifo->unreachable;
 }
 
-uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *vector,
+uint64_t pier_soft_copy_peer(struct soft_fifo *fifo, const struct soft_vector *vector,
 			     uint64_t address, uint64_t length)
 {
 	uint64_t now = pier_soft_now();
 	/* How many elements to leave out: 1 if the witness was just there. */
 	unsigned long known = vector->writes &&
-			      now - ring->witnessed < WITNESS_NANOSECONDS;
+			      now - fifo->witnessed < WITNESS_NANOSECONDS;
 	unsigned long count = 1 + (unsigned long)vector->count;
 	struct iovec here[1 + SOFT_MAX_VECTOR], there[2];
 	ssize_t copied;
@@ -370,22 +370,22 @@ uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *v
 
 	here[0] = (struct iovec){ &byte, 1 };
 	memcpy(here + 1, vector->parts, sizeof(here[0]) * (count - 1));
-	there[0] = (struct iovec){ (void *)(uintptr_t)ring->peer_witness, 1 };
+	there[0] = (struct iovec){ (void *)(uintptr_t)fifo->peer_witness, 1 };
 	there[1] = (struct iovec){ (void *)(uintptr_t)address,
 				   length < vector->bytes ? length : vector->bytes };
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
 	if (vector->writes)
-		copied = process_vm_readv(ring->peer_pid, here + known, count - known,
+		copied = process_vm_readv(fifo->peer_pid, here + known, count - known,
 					  there + known, 2 - known, 0);
 	else
-		copied = process_vm_writev(ring->peer_pid, here + known, count - known,
+		copied = process_vm_writev(fifo->peer_pid, here + known, count - known,
 					   there + known, 2 - known, 0);
 	/* EPERM, ENOSYS or ESRCH: the next copy would fail as well. */
-	ring->unreachable |= copied < 0 && errno != EFAULT;
+	fifo->unreachable |= copied < 0 && errno != EFAULT;
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	if (copied <= 0 || known)
 		return copied < 0 ? 0 : (uint64_t)copied;
-	ring->witnessed = now;
+	fifo->witnessed = now;
 	return (uint64_t)copied - 1;
 }
 
@@ -411,15 +411,15 @@ void pier_soft_release_grant(struct soft_received_grant *grant)
 	memset(grant, 0, sizeof(*grant));
 }
 
-void pier_soft_release_grants(struct soft_ring *ring)
+void pier_soft_release_grants(struct soft_fifo *fifo)
 {
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		pier_soft_release_grant(&ring->received[i]);
+		pier_soft_release_grant(&fifo->received[i]);
 }
 
 void pier_soft_drop_revoked_grant(struct soft_link *link, uint32_t slot, uint32_t serial)
 {
-	struct soft_received_grant *grant = link->ring->received;
+	struct soft_received_grant *grant = link->fifo->received;
 
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grant[i].state == SOFT_GRANT_RECEIVED && grant[i].slot == slot &&
@@ -428,16 +428,16 @@ void pier_soft_drop_revoked_grant(struct soft_link *link, uint32_t slot, uint32_
 	}
 }
 
-static struct soft_received_grant *find_grant_of_key(struct soft_ring *ring, uint32_t key)
+static struct soft_received_grant *find_grant_of_key(struct soft_fifo *fifo, uint32_t key)
 {
-	struct soft_received_grant *grant = ring->received,
-				   *last = &grant[ring->last_found];
+	struct soft_received_grant *grant = fifo->received,
+				   *last = &grant[fifo->last_found];
 
 	if (last->key == key && last->state != SOFT_GRANT_NONE)
 		return last;
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grant[i].key == key && grant[i].state != SOFT_GRANT_NONE) {
-			ring->last_found = i;
+			fifo->last_found = i;
 			return &grant[i];
 		}
 	}
@@ -447,7 +447,7 @@ static struct soft_received_grant *find_grant_of_key(struct soft_ring *ring, uin
 /* A free entry, or the least recently used one. NULL: all wait for answers. */
 static struct soft_received_grant *make_room_for_key(struct soft_link *link)
 {
-	struct soft_received_grant *grant = link->ring->received, *oldest = NULL;
+	struct soft_received_grant *grant = link->fifo->received, *oldest = NULL;
 
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grant[i].state == SOFT_GRANT_NONE)
@@ -466,22 +466,22 @@ static struct soft_received_grant *make_room_for_key(struct soft_link *link)
 
 static void request_grant(struct soft_link *link, struct soft_received_grant *grant)
 {
-	if (pier_soft_send_grant_request(link, grant->key, !link->ring->unreachable))
+	if (pier_soft_send_grant_request(link, grant->key, !link->fifo->unreachable))
 		grant->state = SOFT_GRANT_REQUESTED;
 }
 
 struct soft_received_grant *pier_soft_find_grant(struct soft_link *link, uint32_t key,
 						 uint64_t length)
 {
-	struct soft_ring *ring = link->ring;
-	struct soft_received_grant *grant = find_grant_of_key(ring, key);
+	struct soft_fifo *fifo = link->fifo;
+	struct soft_received_grant *grant = find_grant_of_key(fifo, key);
 	bool known = grant;
 
 	if (!known)
 		grant = make_room_for_key(link);
 	if (!grant)
 		return NULL;
-	grant->used = ++ring->uses;
+	grant->used = ++fifo->uses;
 	if (!known) {
 		grant->key = key;
 		grant->state = SOFT_GRANT_SEEN;
@@ -534,12 +534,12 @@ static bool is_safe_to_map(const struct soft_grant_message *message, const int *
 	return pier_soft_may_touch_holes();
 }
 
-static bool is_below_peer_limits(const struct soft_ring *ring, uint64_t bytes,
+static bool is_below_peer_limits(const struct soft_fifo *fifo, uint64_t bytes,
 				 uint32_t segments)
 {
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
-		bytes += ring->received[i].bytes;
-		segments += ring->received[i].segments;
+		bytes += fifo->received[i].bytes;
+		segments += fifo->received[i].segments;
 	}
 	return bytes <= MAX_PEER_BYTES && segments <= MAX_PEER_SEGMENTS;
 }
@@ -574,14 +574,14 @@ static struct soft_mr *map_segments(const struct soft_grant_message *message,
 	return usable ? mr : NULL;
 }
 
-static bool map_grant(const struct soft_ring *ring,
+static bool map_grant(const struct soft_fifo *fifo,
 		      const struct soft_grant_message *message, const int *fds,
 		      struct soft_received_grant *grant)
 {
 	uint64_t bytes = sum_segment_lengths(message);
 
 	if (bytes == 0 || bytes > MAX_PEER_BYTES ||
-	    !is_below_peer_limits(ring, bytes, message->count) || !ring->shares_fds ||
+	    !is_below_peer_limits(fifo, bytes, message->count) || !fifo->shares_fds ||
 	    !is_safe_to_map(message, fds))
 		return false;
 	if (!pier_soft_reserve_mapping(bytes, message->count))
@@ -622,8 +622,8 @@ static bool use_grant(struct soft_link *link, const struct soft_grant_message *m
 	grant->by_address = message->shared_memory;
 	grant->rights = message->rights;
 	if (!grant->by_address)
-		return map_grant(link->ring, message, fds, grant);
-	if (sum_segment_lengths(message) == 0 || !link->ring->shares_fds ||
+		return map_grant(link->fifo, message, fds, grant);
+	if (sum_segment_lengths(message) == 0 || !link->fifo->shares_fds ||
 	    !find_peer(link, message->shared_memory))
 		return false;
 	grant->mapped = list_addresses(message);
@@ -633,7 +633,7 @@ static bool use_grant(struct soft_link *link, const struct soft_grant_message *m
 bool pier_soft_accept_grant(struct soft_link *link,
 			    const struct soft_grant_message *message, const int *fds)
 {
-	struct soft_received_grant *grant = find_grant_of_key(link->ring, message->key);
+	struct soft_received_grant *grant = find_grant_of_key(link->fifo, message->key);
 
 	if (!grant || grant->state != SOFT_GRANT_REQUESTED)
 		return false;

@@ -15,7 +15,7 @@ struct soft_grant_message;
 struct soft_link;
 struct soft_mr;
 struct soft_received_grant;
-struct soft_ring;
+struct soft_fifo;
 struct soft_vector;
 
 /* Grants that this end gave. */
@@ -55,14 +55,14 @@ void pier_soft_reject_grant(struct soft_link *link, struct soft_received_grant *
 void pier_soft_drop_revoked_grant(struct soft_link *link, uint32_t slot, uint32_t serial);
 
 void pier_soft_release_grant(struct soft_received_grant *grant);
-void pier_soft_release_grants(struct soft_ring *ring);
+void pier_soft_release_grants(struct soft_fifo *fifo);
 
 /*
  * Copies from the vector to `address` of the process that gave a grant by address, or
  * back if the vector is written to, `length` bytes or fewer. Returns how many; 0: none,
  * because memory at either end has vanished, or the process cannot be reached.
  */
-uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *vector,
+uint64_t pier_soft_copy_peer(struct soft_fifo *fifo, const struct soft_vector *vector,
 			     uint64_t address, uint64_t length);
 
 #endif

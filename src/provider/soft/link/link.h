@@ -17,7 +17,7 @@
  */
 
 struct soft_link;
-struct soft_ring;
+struct soft_fifo;
 struct soft_seal;
 
 /*
@@ -50,7 +50,7 @@ enum soft_opcode {
 	SOFT_READ_RESPONSE,   /* all requests up to msn are done */
 	SOFT_ATOMIC_RESPONSE, /* the same; its payload is the value before */
 	/*
-	 * On a shared ring, by the requester: requests before msn are done and need no
+	 * On a shared FIFO, by the requester: requests before msn are done and need no
 	 * answer.
 	 */
 	SOFT_SKIP = 32
@@ -67,7 +67,7 @@ enum soft_syndrome {
 
 enum {
 	SOFT_FLAG_SOLICITED = 1,
-	SOFT_FLAG_COPIED = 2 /* on a shared ring: the payload was copied directly */
+	SOFT_FLAG_COPIED = 2 /* on a shared FIFO: the payload was copied directly */
 };
 
 struct soft_header {
@@ -97,7 +97,7 @@ bool pier_soft_is_atomic(uint8_t opcode);
 uint32_t pier_soft_payload_length(const struct soft_header *header);
 
 /*
- * Control messages: what the two ends of a shared ring send over their socket. All fields
+ * Control messages: what the two ends of a shared FIFO send over their socket. All fields
  * are little-endian. The first byte is the type:
  *
  *	wake	 1 byte
@@ -205,7 +205,7 @@ struct soft_end {
 struct soft_link {
 	struct soft_end *end;
 	int rx_fd, tx_fd;	/* differ if a queue pair talks to itself */
-	struct soft_ring *ring; /* carries the frames; NULL: the fds do */
+	struct soft_fifo *fifo; /* carries the frames; NULL: the fds do */
 	struct soft_seal *seal; /* and encrypted; NULL: the link is not sealed */
 	uint64_t serial;	/* in epoll events, to ignore late ones of another link */
 	bool readable, writable, hung_up;

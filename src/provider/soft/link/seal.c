@@ -21,7 +21,7 @@
 
 /*
  * Memory of the application may vanish, so only the kernel accesses it: bytes go through
- * a memfd of the seal by pwritev(2) and preadv(2), as those of a shared ring do
+ * a memfd of the seal by pwritev(2) and preadv(2), as those of a shared FIFO do
  * (regions/vector.c). A record is encrypted and decrypted in place, in that memfd, and
  * none of its bytes is delivered before all of it is authenticated.
  */

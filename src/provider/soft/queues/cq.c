@@ -11,10 +11,10 @@
 
 static struct soft_cqe *cqe_at(const struct soft_cq *cq, uint32_t index)
 {
-	return &cq->ring[(cq->first + index) % cq->capacity];
+	return &cq->entries[(cq->first + index) % cq->capacity];
 }
 
-struct soft_channel {
+struct soft_comp_channel {
 	struct ibv_comp_channel ibv;
 	pthread_mutex_t lock;
 	struct pier_list events; /* CQs with events; fd is readable iff not empty */
@@ -27,8 +27,8 @@ static struct soft_cq *allocate_cq(uint32_t capacity)
 
 	if (!cq)
 		return NULL;
-	cq->ring = calloc(capacity, sizeof(*cq->ring));
-	if (!cq->ring) {
+	cq->entries = calloc(capacity, sizeof(*cq->entries));
+	if (!cq->entries) {
 		free(cq);
 		return NULL;
 	}
@@ -42,7 +42,7 @@ static struct soft_cq *allocate_cq(uint32_t capacity)
 	return cq;
 }
 
-static void use_channel(struct soft_channel *channel)
+static void use_channel(struct soft_comp_channel *channel)
 {
 	if (!channel)
 		return;
@@ -73,17 +73,17 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 	cq->ibv.channel = channel;
 	cq->ibv.cq_context = cq_context;
 	cq->ibv.cqe = cqe;
-	use_channel((struct soft_channel *)channel);
+	use_channel((struct soft_comp_channel *)channel);
 	pier_soft_use_handle(context);
 	return &cq->ibv;
 }
 
-static struct soft_channel *channel_of(const struct soft_cq *cq)
+static struct soft_comp_channel *channel_of(const struct soft_cq *cq)
 {
-	return (struct soft_channel *)cq->ibv.channel;
+	return (struct soft_comp_channel *)cq->ibv.channel;
 }
 
-static void unlink_events(struct soft_channel *channel, struct soft_cq *cq)
+static void unlink_events(struct soft_comp_channel *channel, struct soft_cq *cq)
 {
 	pier_list_remove(&cq->event_link);
 	if (pier_list_empty(&channel->events))
@@ -96,7 +96,7 @@ static void unlink_events(struct soft_channel *channel, struct soft_cq *cq)
  */
 static void retire_events(struct soft_cq *cq)
 {
-	struct soft_channel *channel = channel_of(cq);
+	struct soft_comp_channel *channel = channel_of(cq);
 	unsigned int taken;
 
 	if (!channel)
@@ -126,19 +126,20 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_mutex_destroy(&cq->polled.lock);
 	pthread_mutex_destroy(&cq->lock);
-	free(cq->ring);
+	free(cq->entries);
 	free(cq);
 	return 0;
 }
 
 /* With the CQ locked. False: the completions do not fit. */
-static bool move_completions(struct soft_cq *cq, struct soft_cqe *ring, uint32_t capacity)
+static bool move_completions(struct soft_cq *cq, struct soft_cqe *entries,
+			     uint32_t capacity)
 {
 	if (cq->count > capacity)
 		return false;
 	for (uint32_t i = 0; i < cq->count; i++)
-		ring[i] = *cqe_at(cq, i);
-	cq->ring = ring;
+		entries[i] = *cqe_at(cq, i);
+	cq->entries = entries;
 	cq->first = 0;
 	cq->capacity = capacity;
 	cq->ibv.cqe = (int)capacity;
@@ -148,20 +149,20 @@ static bool move_completions(struct soft_cq *cq, struct soft_cqe *ring, uint32_t
 int pier_soft_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 {
 	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
-	struct soft_cqe *ring, *old;
+	struct soft_cqe *entries, *old;
 	bool fits;
 
 	if (!is_valid_size(cqe))
 		return -pier_fail(EINVAL, "soft0: a CQ of %d entries (1 to %d)", cqe,
 				  SOFT_MAX_CQE);
-	ring = calloc((size_t)cqe, sizeof(*ring));
-	if (!ring)
+	entries = calloc((size_t)cqe, sizeof(*entries));
+	if (!entries)
 		return ENOMEM;
 	pthread_mutex_lock(&cq->lock);
-	old = cq->ring;
-	fits = move_completions(cq, ring, (uint32_t)cqe);
+	old = cq->entries;
+	fits = move_completions(cq, entries, (uint32_t)cqe);
 	pthread_mutex_unlock(&cq->lock);
-	free(fits ? old : ring);
+	free(fits ? old : entries);
 	if (fits)
 		return 0;
 	return -pier_fail(EINVAL, "soft0: %d entries: more completions wait in the CQ",
@@ -170,7 +171,7 @@ int pier_soft_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 
 static void queue_event(struct soft_cq *cq)
 {
-	struct soft_channel *channel = channel_of(cq);
+	struct soft_comp_channel *channel = channel_of(cq);
 
 	pthread_mutex_lock(&channel->lock);
 	if (cq->events_queued++ == 0) {
@@ -196,7 +197,7 @@ static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 /* Takes back one event; false if it has none that was not taken. */
 static bool withdraw_event(struct soft_cq *cq)
 {
-	struct soft_channel *channel = channel_of(cq);
+	struct soft_comp_channel *channel = channel_of(cq);
 	bool queued;
 
 	pthread_mutex_lock(&channel->lock);
@@ -279,7 +280,7 @@ void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 
 struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *context)
 {
-	struct soft_channel *channel = calloc(1, sizeof(*channel));
+	struct soft_comp_channel *channel = calloc(1, sizeof(*channel));
 
 	if (!channel)
 		return NULL;
@@ -297,7 +298,7 @@ struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *conte
 
 int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
 {
-	struct soft_channel *channel = (struct soft_channel *)ibv_channel;
+	struct soft_comp_channel *channel = (struct soft_comp_channel *)ibv_channel;
 	bool used;
 
 	pthread_mutex_lock(&channel->lock);
@@ -313,7 +314,7 @@ int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
 	return 0;
 }
 
-static struct soft_cq *take_event(struct soft_channel *channel)
+static struct soft_cq *take_event(struct soft_comp_channel *channel)
 {
 	struct soft_cq *cq = NULL;
 
@@ -335,7 +336,7 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq **ret_cq,
 			   void **ret_cq_context)
 {
-	struct soft_channel *channel = (struct soft_channel *)ibv_channel;
+	struct soft_comp_channel *channel = (struct soft_comp_channel *)ibv_channel;
 	struct soft_cq *cq;
 
 	while (!(cq = take_event(channel))) {

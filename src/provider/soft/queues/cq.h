@@ -49,7 +49,7 @@ struct soft_cq {
 		struct ibv_cq_ex ex;
 	};
 	pthread_mutex_t lock;
-	struct soft_cqe *ring;
+	struct soft_cqe *entries;
 	uint32_t first, count, capacity;
 	enum soft_armed armed;
 	enum soft_armed announced; /* how it was armed, if arming queued the event */
@@ -76,7 +76,7 @@ static inline void pier_soft_free_slots(const struct soft_cqe *cqe)
 /* Polls the oldest completion, or drops it. With the CQ locked. */
 static inline void pier_soft_remove_cqe(struct soft_cq *cq)
 {
-	pier_soft_free_slots(&cq->ring[cq->first]);
+	pier_soft_free_slots(&cq->entries[cq->first]);
 	cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
 	cq->count--;
 }

@@ -18,7 +18,7 @@
 #include "provider/soft/link/attach.h"
 #include "provider/soft/link/grant.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/soft.h"
 #include "qp.h"
 #include "requester.h"
@@ -30,7 +30,7 @@ enum {
 	EVENTS_PER_PASS = 32,
 	STALL_NANOSECONDS = 250000000,
 	/*
-	 * How often a polling thread asks the kernel while shared rings bring the news.
+	 * How often a polling thread asks the kernel while shared FIFOs bring the news.
 	 */
 	EPOLL_NANOSECONDS = 10000,
 	/* After a datagram others are likely, which only the kernel announces. */
@@ -154,7 +154,7 @@ static void check_all_timers(struct soft_context *context)
 	pier_soft_check_pending(&context->node);
 }
 
-/* The peer may have sent control messages, or bytes through its ring. */
+/* The peer may have sent control messages, or bytes through its fifo. */
 static void receive_control(struct soft_qp *qp)
 {
 	pier_soft_start_polling(&qp->link);
@@ -179,7 +179,7 @@ static void dispatch_qp_event(struct soft_context *context, uint64_t id, uint32_
 	if (events & (EPOLLOUT | EPOLLERR))
 		qp->link.writable = true;
 	pier_soft_activate(&qp->end.work);
-	if (qp->link.ring)
+	if (qp->link.fifo)
 		receive_control(qp);
 }
 
@@ -261,8 +261,8 @@ static void run_pass(struct soft_context *context, const struct epoll_event *eve
 	run_active_qps(context, false);
 }
 
-/* Polls the rings, and from time to time the kernel. */
-static void poll_rings_and_fds(struct soft_context *context)
+/* Polls the FIFOs, and from time to time the kernel. */
+static void poll_fifos_and_fds(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
@@ -270,7 +270,7 @@ static void poll_rings_and_fds(struct soft_context *context)
 	int count = 0;
 
 	atomic_fetch_add_explicit(&engine->app_passes, 1, memory_order_relaxed);
-	pier_soft_poll_rings(&context->engine, now);
+	pier_soft_poll_fifos(&context->engine, now);
 	if (engine->socket_links > 0 ||
 	    now - engine->last_datagram < DATAGRAM_NANOSECONDS ||
 	    now - engine->last_epoll >= EPOLL_NANOSECONDS) {
@@ -296,7 +296,7 @@ void pier_soft_ring_doorbell(struct soft_qp *qp)
 		return;
 	run_pass(context, NULL, 0);
 	if (engine->now - engine->last_epoll >= POST_EPOLL_NANOSECONDS)
-		poll_rings_and_fds(context);
+		poll_fifos_and_fds(context);
 	pier_soft_unlock(&context->engine);
 }
 
@@ -317,7 +317,7 @@ void pier_soft_poll_engine(struct soft_context *context)
 	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
 	    pthread_mutex_trylock(&engine->lock) != 0)
 		return;
-	poll_rings_and_fds(context);
+	poll_fifos_and_fds(context);
 	pier_soft_unlock(&context->engine);
 }
 
@@ -344,7 +344,7 @@ bool pier_soft_step(struct soft_context *context)
 	pier_soft_lock(&context->engine);
 	check_all_timers(context);
 	pier_soft_collect_doorbells(&context->engine);
-	pier_soft_poll_rings(&context->engine, context->engine.now);
+	pier_soft_poll_fifos(&context->engine, context->engine.now);
 	count = take_event(&context->engine, &event);
 	if (count > 0)
 		dispatch_event(context, &event);
@@ -453,7 +453,7 @@ static bool may_sleep(struct soft_engine *engine)
 {
 	if (!pier_list_empty(&engine->polled) && engine->now < engine->spin_until)
 		return false;
-	return pier_soft_sleep_on_rings(engine);
+	return pier_soft_sleep_on_fifos(engine);
 }
 
 static void *run_engine(void *argument)
@@ -469,7 +469,7 @@ static void *run_engine(void *argument)
 		engine->blocking = false;
 		if (engine->stop)
 			break;
-		pier_soft_poll_rings(engine, pier_soft_now());
+		pier_soft_poll_fifos(engine, pier_soft_now());
 		run_pass(context, events, count);
 		paused = begin_thread_pause(engine);
 		block = !paused && pier_list_empty(&engine->active) && may_sleep(engine);

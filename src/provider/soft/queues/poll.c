@@ -17,8 +17,8 @@ static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc
 	int taken = 0;
 
 	for (; taken < count && cq->count > 0; taken++) {
-		ret_wc[taken] = cq->ring[cq->first].wc;
-		*ret_time = cq->ring[cq->first].time;
+		ret_wc[taken] = cq->entries[cq->first].wc;
+		*ret_time = cq->entries[cq->first].time;
 		pier_soft_remove_cqe(cq);
 	}
 	return taken;

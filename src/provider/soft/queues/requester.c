@@ -5,7 +5,7 @@
 #include "core/checked.h"
 #include "core/wire.h"
 #include "provider/soft/link/grant.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/socket.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/segments.h"
@@ -13,7 +13,7 @@
 #include "qp.h"
 
 enum soft_direct_result {
-	SOFT_DIRECT_UNUSED, /* the request goes through the ring */
+	SOFT_DIRECT_UNUSED, /* the request goes through the FIFO */
 	SOFT_DIRECT_LATER,  /* earlier requests have to complete, or the turn is over */
 	SOFT_DIRECT_DONE,   /* all bytes are copied; the peer needs the header */
 	SOFT_DIRECT_SILENT, /* all bytes are copied, and the peer needs no header */
@@ -24,7 +24,7 @@ enum soft_direct_result {
  * By a grant this end copies into and out of a region of the peer, which is mapped here
  * or reached by its addresses. If the peer needs no notice of it, that is all, and a SKIP
  * frame later says that some requests were done. For immediate data and where writes are
- * counted, a header follows through the ring.
+ * counted, a header follows through the fifo.
  *
  * An earlier request may have to be sent again, or may be refused, and a peer that sees
  * bytes of a later request in its memory takes all earlier ones for done. So a request
@@ -99,25 +99,25 @@ static struct soft_extent extent_in_segment(const struct soft_segment *segment,
  * The load of `valid` acquires: no byte is copied before it. The store that ends the copy
  * releases: an owner that reads it has all bytes that were copied before.
  */
-static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant *grant)
+static bool begin_copy(struct soft_fifo *fifo, const struct soft_received_grant *grant)
 {
-	atomic_store(&ring->out->busy, grant->slot + 1);
-	if (atomic_load(&ring->out->valid[grant->slot]) == grant->serial)
+	atomic_store(&fifo->out->busy, grant->slot + 1);
+	if (atomic_load(&fifo->out->valid[grant->slot]) == grant->serial)
 		return true;
-	atomic_store(&ring->out->busy, 0);
+	atomic_store(&fifo->out->busy, 0);
 	return false;
 }
 
 /*
  * -1 with EFAULT: memory of this end is gone. 0: the grant is of no use. Where a copy by
- * address ends early, the ring finds out whose memory it is.
+ * address ends early, the FIFO finds out whose memory it is.
  */
-static ssize_t copy_extent(struct soft_ring *ring,
+static ssize_t copy_extent(struct soft_fifo *fifo,
 			   const struct soft_received_grant *grant,
 			   struct soft_vector *vector, const struct soft_extent *extent)
 {
 	if (grant->by_address)
-		return (ssize_t)pier_soft_copy_peer(ring, vector, extent->offset,
+		return (ssize_t)pier_soft_copy_peer(fifo, vector, extent->offset,
 						    extent->length);
 	return pier_soft_copy_synced(vector, extent);
 }
@@ -133,7 +133,7 @@ static void charge_budget(struct soft_send_queue *sq, uint64_t bytes)
 static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *send,
 					  struct soft_received_grant *grant)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_fifo *fifo = qp->link.fifo;
 	uint64_t offset = send->address - grant->mapped->iova + send->copied;
 	const struct soft_segment *segment = pier_soft_find_segment(grant->mapped,
 								    offset);
@@ -144,12 +144,12 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 
 	if (!list_local_elements(qp, send, &vector, CHUNK_BYTES))
 		return SOFT_DIRECT_FAILED;
-	if (!begin_copy(ring, grant)) {
+	if (!begin_copy(fifo, grant)) {
 		pier_soft_release_grant(grant);
 		return SOFT_DIRECT_UNUSED;
 	}
-	copied = copy_extent(ring, grant, &vector, &extent);
-	atomic_store(&ring->out->busy, 0);
+	copied = copy_extent(fifo, grant, &vector, &extent);
+	atomic_store(&fifo->out->busy, 0);
 	if (copied < 0 && errno == EFAULT)
 		return SOFT_DIRECT_FAILED;
 	if (copied <= 0) {
@@ -186,9 +186,9 @@ static bool peer_has_gone(struct soft_qp *qp)
 	struct soft_link *link = &qp->link;
 	uint64_t now = soft_context_of(qp)->engine.now;
 
-	if (now - link->ring->last_checked < CHECK_NANOSECONDS)
+	if (now - link->fifo->last_checked < CHECK_NANOSECONDS)
 		return false;
-	link->ring->last_checked = now;
+	link->fifo->last_checked = now;
 	if (pier_soft_has_hung_up(link->rx_fd))
 		link->hung_up = link->readable = true;
 	return link->hung_up;
@@ -208,12 +208,12 @@ static enum soft_direct_result copy_directly(struct soft_qp *qp, struct soft_sen
 	struct soft_received_grant *grant;
 	bool header;
 
-	if (!qp->link.ring || !is_one_sided(send) || send->length == 0)
+	if (!qp->link.fifo || !is_one_sided(send) || send->length == 0)
 		return SOFT_DIRECT_UNUSED;
 	if (send->copied == send->length) /* only the header is sent again */
 		return SOFT_DIRECT_DONE;
 	grant = pier_soft_find_grant(&qp->link, send->key, send->length);
-	/* A request that went through the ring stays there. */
+	/* A request that went through the FIFO stays there. */
 	if (!grant || sq->queued < sq->barrier || !is_allowed(grant, send)) {
 		send->copied = 0;
 		return SOFT_DIRECT_UNUSED;

@@ -287,7 +287,7 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 {
 	struct soft_responder *responder = &qp->responder;
 
-	if ((header->flags & SOFT_FLAG_COPIED) && !qp->link.ring)
+	if ((header->flags & SOFT_FLAG_COPIED) && !qp->link.fifo)
 		return false;
 	if (header->msn != responder->expected) {
 		qp->link.ignored = true;
@@ -326,7 +326,7 @@ bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header)
 {
 	struct soft_responder *responder = &qp->responder;
 
-	if (!qp->link.ring || responder->resync ||
+	if (!qp->link.fifo || responder->resync ||
 	    responder->acked != responder->expected)
 		return false;
 	responder->expected = responder->acked = header->msn;

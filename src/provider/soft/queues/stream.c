@@ -9,7 +9,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/attach.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
 #include "qp.h"
@@ -227,8 +227,8 @@ static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t
 
 static ssize_t receive_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
-	if (qp->link.ring)
-		return pier_soft_ring_receive(&qp->link, vector);
+	if (qp->link.fifo)
+		return pier_soft_fifo_receive(&qp->link, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_receive(qp->link.seal, vector, qp->link.rx_fd);
 	return pier_soft_vector_receive(vector, qp->link.rx_fd);
@@ -466,18 +466,18 @@ static void stop_sending(struct soft_link *link)
 
 static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
-	if (qp->link.ring)
-		return pier_soft_ring_send(&qp->link, vector);
+	if (qp->link.fifo)
+		return pier_soft_fifo_send(&qp->link, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
 	return pier_soft_vector_send(vector, qp->link.tx_fd, NULL);
 }
 
-/* The engine polls a ring for room; a socket reports it by an event. */
+/* The engine polls a FIFO for room; a socket reports it by an event. */
 static void wait_for_room(struct soft_qp *qp)
 {
 	qp->link.writable = false;
-	if (qp->link.ring)
+	if (qp->link.fifo)
 		pier_soft_start_polling(&qp->link);
 }
 

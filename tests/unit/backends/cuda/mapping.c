@@ -560,7 +560,7 @@ static void check_choice(const struct choice *choice, const char *text)
 					     ? alloc_coherent("cuda:0:linear")
 					     : alloc("cuda:0:linear", FIXTURE_BLOCK);
 	struct pier_mr *region = calloc(1, sizeof(*region));
-	struct pier_segment segment = {
+	struct pier_part_request segment = {
 		.region = region,
 		.range = pier_mr_range_buffer(buffer, 0, 1),
 	};

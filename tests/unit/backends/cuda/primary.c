@@ -18,11 +18,11 @@ static unsigned int calls;
 /* As if another thread ran between its first query and its last. */
 static CUresult retain(CUcontext *ret_context, CUdevice device)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 
 	if (calls++ == 0) {
-		expect_ok(pier_cuda_enter(cuda, device, NULL, &scope));
-		pier_cuda_leave(cuda, &scope);
+		expect_ok(pier_cuda_enter(cuda, device, NULL, &saved));
+		pier_cuda_leave(cuda, &saved);
 	}
 	return real_retain(ret_context, device);
 }
@@ -30,7 +30,7 @@ static CUresult retain(CUcontext *ret_context, CUdevice device)
 static void concurrent_retains_keep_one_reference(void **state)
 {
 	struct fake_cuda *(*find)(void);
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 	struct fake_cuda *fake;
 
 	(void)state;
@@ -40,13 +40,13 @@ static void concurrent_retains_keep_one_reference(void **state)
 	fake = find();
 	real_retain = cuda->call.cuDevicePrimaryCtxRetain;
 	cuda->call.cuDevicePrimaryCtxRetain = retain;
-	expect_ok(pier_cuda_enter(cuda, 1, NULL, &scope));
-	pier_cuda_leave(cuda, &scope);
+	expect_ok(pier_cuda_enter(cuda, 1, NULL, &saved));
+	pier_cuda_leave(cuda, &saved);
 	assert_int_equal(calls, 2);
 	assert_int_equal(fake->device[1].primary_users, 1);
 	/* And no more from then on. */
-	expect_ok(pier_cuda_enter(cuda, 1, NULL, &scope));
-	pier_cuda_leave(cuda, &scope);
+	expect_ok(pier_cuda_enter(cuda, 1, NULL, &saved));
+	pier_cuda_leave(cuda, &saved);
 	assert_int_equal(calls, 2);
 	assert_int_equal(fake->device[1].primary_users, 1);
 	assert_int_equal(fake->device[0].primary_users, 0);
@@ -55,10 +55,10 @@ static void concurrent_retains_keep_one_reference(void **state)
 
 static void use_context(void)
 {
-	struct pier_cuda_scope scope;
+	struct pier_cuda_saved saved;
 
-	expect_ok(pier_cuda_enter(cuda, 0, NULL, &scope));
-	pier_cuda_leave(cuda, &scope);
+	expect_ok(pier_cuda_enter(cuda, 0, NULL, &saved));
+	pier_cuda_leave(cuda, &saved);
 }
 
 /* Before CUDA 12.0 the state of the primary context is all that there is. */

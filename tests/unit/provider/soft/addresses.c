@@ -17,7 +17,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/grant.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
@@ -25,7 +25,7 @@
 
 /*
  * Direct copies by address: of host memory, and of other regions whose fds no peer gets.
- * Where they are not possible, the ring does the same.
+ * Where they are not possible, the FIFO does the same.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -95,15 +95,15 @@ static struct soft_qp *qp_of(const struct soft_fixture *fixture)
 	return (struct soft_qp *)fixture->qp;
 }
 
-static struct soft_ring *ring_of(const struct soft_fixture *fixture)
+static struct soft_fifo *fifo_of(const struct soft_fixture *fixture)
 {
-	assert_non_null(qp_of(fixture)->link.ring);
-	return qp_of(fixture)->link.ring;
+	assert_non_null(qp_of(fixture)->link.fifo);
+	return qp_of(fixture)->link.fifo;
 }
 
 static const struct soft_received_grant *grant_of(const struct pair *pair)
 {
-	const struct soft_received_grant *grants = ring_of(&pair->a)->received;
+	const struct soft_received_grant *grants = fifo_of(&pair->a)->received;
 
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grants[i].key == pair->remote.rkey)
@@ -127,7 +127,7 @@ static void transfer(struct pair *pair, enum ibv_wr_opcode opcode, uint64_t at,
 	fixture_expect(&pair->a, pair->a.send_cq, &pair->b, 1, status);
 }
 
-/* Two requests through the ring; at the second a grant is requested. */
+/* Two requests through the FIFO; at the second a grant is requested. */
 static void use_twice(struct pair *pair, enum ibv_wr_opcode opcode)
 {
 	transfer(pair, opcode, 0, 1, IBV_WC_SUCCESS);
@@ -186,10 +186,10 @@ static void fill(uint8_t *memory, size_t length, uint32_t seed)
 		memory[i] = (uint8_t)(i * 7 + (i >> 8) * 13 + seed);
 }
 
-/* Expect the bytes and guards, and no traffic in the rings. */
+/* Expect the bytes and guards, and no traffic in the fifos. */
 static void check_write(struct pair *pair)
 {
-	uint64_t put = ring_of(&pair->a)->put;
+	uint64_t put = fifo_of(&pair->a)->put;
 	unsigned int before = copies;
 
 	fill(pair->a.memory, 30000, 1);
@@ -198,21 +198,21 @@ static void check_write(struct pair *pair)
 	assert_int_equal(pair->memory[99], 0);
 	assert_memory_equal(pair->memory + 100, pair->a.memory, 30000);
 	assert_int_equal(pair->memory[30100], 0);
-	assert_int_equal(ring_of(&pair->a)->put, put);
+	assert_int_equal(fifo_of(&pair->a)->put, put);
 	assert_int_equal(copies, before + 1);
 }
 
 static void check_read(struct pair *pair)
 {
-	uint64_t put = ring_of(&pair->a)->put, taken = ring_of(&pair->a)->taken;
+	uint64_t put = fifo_of(&pair->a)->put, taken = fifo_of(&pair->a)->taken;
 
 	fill(pair->memory, 40000, 2);
 	memset(pair->a.memory, 0, FIXTURE_MEMORY);
 	transfer(pair, IBV_WR_RDMA_READ, 77, 30000, IBV_WC_SUCCESS);
 	assert_memory_equal(pair->a.memory, pair->memory + 77, 30000);
 	assert_int_equal(pair->a.memory[30000], 0);
-	assert_int_equal(ring_of(&pair->a)->put, put);
-	assert_int_equal(ring_of(&pair->a)->taken, taken);
+	assert_int_equal(fifo_of(&pair->a)->put, put);
+	assert_int_equal(fifo_of(&pair->a)->taken, taken);
 }
 
 static void copies_host_memory(void **state)
@@ -315,7 +315,7 @@ static void copies_regions_of_mixed_memory(void **state)
 	open_parts(&pair, parts, 4, BOTH);
 	expect_grant(&pair);
 	for (uint32_t start = 0; start < 20; start++) {
-		uint64_t put = ring_of(&pair.a)->put;
+		uint64_t put = fifo_of(&pair.a)->put;
 
 		memset(file, 0, FIXTURE_PAGE);
 		memset(host, 0, FIXTURE_PAGE);
@@ -332,7 +332,7 @@ static void copies_regions_of_mixed_memory(void **state)
 		assert_int_equal(file[4089], 0);
 		assert_int_equal(host[4], 0);
 		assert_int_equal(host[12], 0);
-		assert_int_equal(ring_of(&pair.a)->put, put);
+		assert_int_equal(fifo_of(&pair.a)->put, put);
 	}
 	close_pair(&pair);
 	munmap(host, FIXTURE_PAGE);
@@ -342,7 +342,7 @@ static void copies_regions_of_mixed_memory(void **state)
 
 /* What is reported when memory of one end has vanished. */
 static enum ibv_wc_status write_or_read_vanished(enum ibv_wr_opcode opcode, bool ours,
-						 size_t at, bool by_ring)
+						 size_t at, bool by_fifo)
 {
 	uint8_t *memory = map_memory(LARGE);
 	struct ibv_sge sge = { (uintptr_t)memory, LARGE, 0 };
@@ -355,12 +355,12 @@ static enum ibv_wc_status write_or_read_vanished(enum ibv_wr_opcode opcode, bool
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
 
-	if (by_ring)
+	if (by_fifo)
 		setenv("PIER_SOFT_CMA", "off", 1);
 	open_pair(&pair, BOTH);
 	unsetenv("PIER_SOFT_CMA");
 	assert_int_equal(grant_of(&pair)->state,
-			 by_ring ? SOFT_GRANT_DENIED : SOFT_GRANT_RECEIVED);
+			 by_fifo ? SOFT_GRANT_DENIED : SOFT_GRANT_RECEIVED);
 	mr = soft->reg_mr(pair.a.pd, memory, LARGE, (uintptr_t)memory, WRITABLE);
 	assert_non_null(mr);
 	sge.lkey = mr->lkey;
@@ -378,7 +378,7 @@ static enum ibv_wc_status write_or_read_vanished(enum ibv_wr_opcode opcode, bool
 	return wc.status;
 }
 
-static void vanished_memory_fails_as_through_the_ring(void **state)
+static void vanished_memory_fails_as_through_the_fifo(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 	const size_t places[] = { 0, LARGE / 2, LARGE - FIXTURE_PAGE };
@@ -423,10 +423,10 @@ static void counts_direct_writes(void **state)
 	use_twice(&pair, IBV_WR_RDMA_WRITE);
 	expect_grant(&pair);
 	for (uint64_t i = 3; i <= 7; i++) {
-		uint64_t put = ring_of(&pair.a)->put;
+		uint64_t put = fifo_of(&pair.a)->put;
 
 		transfer(&pair, IBV_WR_RDMA_WRITE, i, 3, IBV_WC_SUCCESS);
-		assert_int_equal(ring_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
+		assert_int_equal(fifo_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
 		assert_int_equal(atomic_load(&counter.value), i);
 	}
 	assert_int_equal(soft->bind_counter(pair.mr, NULL), 0);
@@ -483,7 +483,7 @@ static void reregistration_revokes_the_grant(void **state)
 static void *finish_copy(void *argument)
 {
 	struct pair *pair = argument;
-	struct soft_direction *direction = ring_of(&pair->a)->out;
+	struct soft_direction *direction = fifo_of(&pair->a)->out;
 
 	/* The owner does not continue before the copy has ended. */
 	while (atomic_load(&direction->valid[atomic_load(&direction->busy) - 1]))
@@ -500,18 +500,18 @@ static void deregistration_waits_for_a_copy(void **state)
 
 	(void)state;
 	open_pair(&pair, BOTH);
-	atomic_store(&ring_of(&pair.a)->out->busy, grant_of(&pair)->slot + 1);
+	atomic_store(&fifo_of(&pair.a)->out->busy, grant_of(&pair)->slot + 1);
 	assert_int_equal(pthread_create(&thread, NULL, finish_copy, &pair), 0);
 	assert_int_equal(soft->dereg_mr(pair.mr), 0);
 	pair.mr = NULL;
 	assert_int_equal(pair.memory[0], 'l');
 	pthread_join(thread, NULL);
-	assert_non_null(ring_of(&pair.b));
+	assert_non_null(fifo_of(&pair.b));
 	close_pair(&pair);
 }
 
-/* The kernel refuses: from the beginning, or later on. The link then uses the ring. */
-static void uses_the_ring_where_the_kernel_refuses(void **state)
+/* The kernel refuses: from the beginning, or later on. The link then uses the fifo. */
+static void uses_the_fifo_where_the_kernel_refuses(void **state)
 {
 	const int errors[] = { EPERM, ENOSYS, ESRCH };
 
@@ -533,7 +533,7 @@ static void uses_the_ring_where_the_kernel_refuses(void **state)
 			assert_memory_equal(pair.memory + 9, pair.a.memory, 1000);
 		}
 		assert_int_equal(copies, tried);
-		assert_true(ring_of(&pair.a)->unreachable);
+		assert_true(fifo_of(&pair.a)->unreachable);
 		assert_int_equal(grant_of(&pair)->state, SOFT_GRANT_DENIED);
 		refusal = 0;
 		close_pair(&pair);
@@ -572,12 +572,12 @@ static void forbidden_body(long call)
 		transfer(&pair, IBV_WR_RDMA_WRITE, 9, 1000, IBV_WC_SUCCESS);
 		assert_memory_equal(pair.memory + 9, pair.a.memory, 1000);
 	}
-	assert_true(ring_of(&pair.a)->unreachable);
+	assert_true(fifo_of(&pair.a)->unreachable);
 	close_pair(&pair);
 	_exit(0);
 }
 
-static void uses_the_ring_where_seccomp_forbids(void **state)
+static void uses_the_fifo_where_seccomp_forbids(void **state)
 {
 	const long calls[] = { SYS_process_vm_readv, SYS_process_vm_writev };
 
@@ -619,14 +619,14 @@ int main(void)
 		cmocka_unit_test(follows_the_rights_of_the_queue_pair),
 		cmocka_unit_test(refuses_invalid_copies),
 		cmocka_unit_test(copies_regions_of_mixed_memory),
-		cmocka_unit_test(vanished_memory_fails_as_through_the_ring),
+		cmocka_unit_test(vanished_memory_fails_as_through_the_fifo),
 		cmocka_unit_test(copies_on_demand_regions),
 		cmocka_unit_test(counts_direct_writes),
 		cmocka_unit_test(deregistration_revokes_the_grant),
 		cmocka_unit_test(reregistration_revokes_the_grant),
 		cmocka_unit_test(deregistration_waits_for_a_copy),
-		cmocka_unit_test(uses_the_ring_where_the_kernel_refuses),
-		cmocka_unit_test(uses_the_ring_where_seccomp_forbids),
+		cmocka_unit_test(uses_the_fifo_where_the_kernel_refuses),
+		cmocka_unit_test(uses_the_fifo_where_seccomp_forbids),
 		cmocka_unit_test(the_environment_switches_it_off),
 	};
 

@@ -13,14 +13,14 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/grant.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
 /*
  * Direct copies into and out of a peer's region by its fds, and the cases without them.
- * Without fds everything goes through the ring here; see addresses.c.
+ * Without fds everything goes through the FIFO here; see addresses.c.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -76,20 +76,20 @@ static struct soft_qp *qp_of(const struct soft_fixture *fixture)
 	return (struct soft_qp *)fixture->qp;
 }
 
-static struct soft_ring *ring_of(const struct soft_fixture *fixture)
+static struct soft_fifo *fifo_of(const struct soft_fixture *fixture)
 {
-	assert_non_null(qp_of(fixture)->link.ring);
-	return qp_of(fixture)->link.ring;
+	assert_non_null(qp_of(fixture)->link.fifo);
+	return qp_of(fixture)->link.fifo;
 }
 
 static const struct soft_received_grant *grant_for(const struct soft_fixture *fixture,
 						   uint32_t key)
 {
-	const struct soft_ring *ring = qp_of(fixture)->link.ring;
+	const struct soft_fifo *fifo = qp_of(fixture)->link.fifo;
 
-	for (int i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
-		if (ring->received[i].key == key)
-			return &ring->received[i];
+	for (int i = 0; fifo && i < SOFT_MAX_GRANTS; i++) {
+		if (fifo->received[i].key == key)
+			return &fifo->received[i];
 	}
 	return NULL;
 }
@@ -126,7 +126,7 @@ static void transfer(struct soft_fixture *a, struct soft_fixture *b,
 	fixture_expect(a, a->send_cq, b, 1, status);
 }
 
-/* Two requests through the ring; at the second the NIC asks for a grant. */
+/* Two requests through the FIFO; at the second the NIC asks for a grant. */
 static void use_twice(struct soft_fixture *a, struct soft_fixture *b,
 		      const struct fixture_endpoint *remote, enum ibv_wr_opcode opcode)
 {
@@ -180,12 +180,12 @@ static int count_areas(void)
 	return count;
 }
 
-/* Expect the bytes and guards, and no traffic in the rings. */
+/* Expect the bytes and guards, and no traffic in the fifos. */
 static void check_both_ways(struct pair *pair)
 {
 	struct soft_fixture *a = &pair->a;
 	uint8_t *remote = pair->area.memory;
-	uint64_t put = ring_of(a)->put, taken = ring_of(a)->taken;
+	uint64_t put = fifo_of(a)->put, taken = fifo_of(a)->taken;
 
 	fill(a->memory, 30000, 1);
 	memset(remote, 0, 40000);
@@ -200,8 +200,8 @@ static void check_both_ways(struct pair *pair)
 		 IBV_WC_SUCCESS);
 	assert_memory_equal(a->memory, remote + 77, 30000);
 	assert_int_equal(a->memory[30000], 0);
-	assert_int_equal(ring_of(a)->put, put);
-	assert_int_equal(ring_of(a)->taken, taken);
+	assert_int_equal(fifo_of(a)->put, put);
+	assert_int_equal(fifo_of(a)->taken, taken);
 }
 
 /* From local memory that may vanish, which the kernel copies. */
@@ -248,7 +248,7 @@ static void copies_inline_data(void **state)
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	put = ring_of(&pair.a)->put;
+	put = fifo_of(&pair.a)->put;
 	fill(pair.a.memory, 64, 5);
 	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64,
 				      &pair.area.remote, 10,
@@ -257,7 +257,7 @@ static void copies_inline_data(void **state)
 	fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(pair.area.memory + 10, pair.a.memory, 64);
 	assert_int_equal(pair.area.memory[74], 0);
-	assert_int_equal(ring_of(&pair.a)->put, put);
+	assert_int_equal(fifo_of(&pair.a)->put, put);
 	close_pair(&pair);
 }
 
@@ -286,7 +286,7 @@ static void copies_pieces_of_any_alignment(void **state)
 	use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
 	assert_true(has_leave(&pair.a, mr->rkey));
 	for (uint32_t start = 0; start < 20; start++) {
-		put = ring_of(&pair.a)->put;
+		put = fifo_of(&pair.a)->put;
 		memset(first.memory, 0, 20000);
 		memset(second.memory, 0, 100);
 		fill(pair.a.memory, 5000, start);
@@ -303,7 +303,7 @@ static void copies_pieces_of_any_alignment(void **state)
 		assert_int_equal(first.memory[4089], 0);
 		assert_int_equal(second.memory[4], 0);
 		assert_int_equal(second.memory[12], 0);
-		assert_int_equal(ring_of(&pair.a)->put, put);
+		assert_int_equal(fifo_of(&pair.a)->put, put);
 	}
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	close_area(&first);
@@ -418,16 +418,16 @@ static void grants_sealed_memory_for_reading(void **state)
 	use_twice(&pair.a, &pair.b, &sealed.remote, IBV_WR_RDMA_READ);
 	assert_true(has_leave(&pair.a, sealed.mr->rkey));
 	assert_false(grant_for(&pair.a, sealed.mr->rkey)->by_address);
-	put = ring_of(&pair.a)->put;
-	taken = ring_of(&pair.a)->taken;
+	put = fifo_of(&pair.a)->put;
+	taken = fifo_of(&pair.a)->taken;
 	fill(sealed.memory, 40000, 3);
 	memset(pair.a.memory, 0, FIXTURE_MEMORY);
 	transfer(&pair.a, &pair.b, IBV_WR_RDMA_READ, &sealed.remote, 77, 30000,
 		 IBV_WC_SUCCESS);
 	assert_memory_equal(pair.a.memory, sealed.memory + 77, 30000);
 	assert_int_equal(pair.a.memory[30000], 0);
-	assert_int_equal(ring_of(&pair.a)->put, put);
-	assert_int_equal(ring_of(&pair.a)->taken, taken);
+	assert_int_equal(fifo_of(&pair.a)->put, put);
+	assert_int_equal(fifo_of(&pair.a)->taken, taken);
 	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &sealed.remote, 77, 30000,
 		 IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(sealed.memory[77], pair.a.memory[0]);
@@ -624,13 +624,13 @@ static void mark_busy(struct pair *pair)
 	const struct soft_received_grant *taken = grant_for(&pair->a,
 							    pair->area.mr->rkey);
 
-	atomic_store(&ring_of(&pair->a)->out->busy, taken->slot + 1);
+	atomic_store(&fifo_of(&pair->a)->out->busy, taken->slot + 1);
 }
 
 static void *finish_copy(void *argument)
 {
 	struct pair *pair = argument;
-	struct soft_direction *direction = ring_of(&pair->a)->out;
+	struct soft_direction *direction = fifo_of(&pair->a)->out;
 
 	/* The owner does not continue before the copy has ended. */
 	while (atomic_load(&direction->valid[atomic_load(&direction->busy) - 1]))
@@ -653,7 +653,7 @@ static void deregistration_waits_for_a_copy(void **state)
 	pair.area.mr = NULL;
 	assert_int_equal(pair.area.memory[0], 'l');
 	pthread_join(thread, NULL);
-	assert_non_null(ring_of(&pair.b));
+	assert_non_null(fifo_of(&pair.b));
 	close_pair(&pair);
 }
 
@@ -671,7 +671,7 @@ static void stopped_copy_does_not_block_the_owner(void **state)
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	assert_in_range(fixture_milliseconds() - start, 900, 10000);
-	assert_null(qp_of(&pair.b)->link.ring);
+	assert_null(qp_of(&pair.b)->link.fifo);
 	fixture_expect(&pair.b, pair.b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 	close_pair(&pair);
 }
@@ -777,7 +777,7 @@ static void refusal_ends_direct_copies(void **state)
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	assert_non_null(ring_of(&pair.b)->given[0].mr);
+	assert_non_null(fifo_of(&pair.b)->given[0].mr);
 	assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 8), 0);
 	assert_int_equal(
 		fixture_post(&pair.a, IBV_WR_SEND, 1, 0, 9, NULL, 0, IBV_SEND_SIGNALED),
@@ -785,8 +785,8 @@ static void refusal_ends_direct_copies(void **state)
 	step_often(&pair.a, NULL);
 	while (!qp_of(&pair.b)->link.closing)
 		fixture_step(NULL, &pair.b);
-	assert_null(ring_of(&pair.b)->given[0].mr);
-	assert_int_equal(atomic_load(&ring_of(&pair.b)->in->valid[0]), 0);
+	assert_null(fifo_of(&pair.b)->given[0].mr);
+	assert_int_equal(atomic_load(&fifo_of(&pair.b)->in->valid[0]), 0);
 	fixture_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_LOC_LEN_ERR);
 	fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_INV_REQ_ERR);
 	close_pair(&pair);
@@ -805,11 +805,11 @@ static void counts_direct_writes(void **state)
 	use_twice(&pair.a, &pair.b, &pair.area.remote, IBV_WR_RDMA_WRITE);
 	assert_true(has_leave(&pair.a, pair.area.mr->rkey));
 	for (uint64_t i = 3; i <= 7; i++) {
-		uint64_t put = ring_of(&pair.a)->put;
+		uint64_t put = fifo_of(&pair.a)->put;
 
 		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, i, 3,
 			 IBV_WC_SUCCESS);
-		assert_int_equal(ring_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
+		assert_int_equal(fifo_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
 		assert_int_equal(atomic_load(&counter.value), i);
 	}
 	transfer(&pair.a, &pair.b, IBV_WR_RDMA_READ, &pair.area.remote, 0, 3,
@@ -874,7 +874,7 @@ static void detects_a_dead_peer(void **state)
 	shutdown(qp_of(&pair.b)->link.tx_fd, SHUT_RDWR);
 	miss_events(&pair.a);
 	pier_soft_lock(&soft_context(pair.a.context)->engine);
-	ring_of(&pair.a)->last_checked = 0;
+	fifo_of(&pair.a)->last_checked = 0;
 	pier_soft_unlock(&soft_context(pair.a.context)->engine);
 	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8,
 				      &pair.area.remote, 0, IBV_SEND_SIGNALED),
@@ -951,7 +951,7 @@ static void returns_the_oldest_grant(void **state)
 	}
 	assert_false(has_leave(&pair.a, areas[0].mr->rkey));
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		given += ring_of(&pair.b)->given[i].mr != NULL;
+		given += fifo_of(&pair.b)->given[i].mr != NULL;
 	assert_int_equal(given, SOFT_MAX_GRANTS);
 	assert_int_equal(count_areas(), 2 * (COUNT + 1) + SOFT_MAX_GRANTS);
 	for (int i = 0; i < COUNT; i++)
@@ -990,7 +990,7 @@ static void rejects_false_grants(void **state)
 	before = fixture_count_fds();
 	pier_soft_lock(&soft_context(pair.a.context)->engine);
 	for (size_t i = 0; i < sizeof(grants) / sizeof(grants[0]); i++) {
-		struct soft_received_grant *taken = &ring_of(&pair.a)->received[9];
+		struct soft_received_grant *taken = &fifo_of(&pair.a)->received[9];
 		struct soft_grant_message message = {
 			.key = 999,
 			.slot = 9,
@@ -1020,7 +1020,7 @@ static void rejects_false_grants(void **state)
 	close(null);
 }
 
-/* Without shared rings a header with SOFT_FLAG_COPIED violates the protocol. */
+/* Without shared FIFOs a header with SOFT_FLAG_COPIED violates the protocol. */
 static void rejects_the_copied_flag_on_a_socket(void **state)
 {
 	struct soft_header header = {

@@ -11,7 +11,7 @@
 #include "channel/setup/attr.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/responder.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
@@ -77,10 +77,10 @@ static void finds_answers_before_a_hangup(void **state)
 static void receive_only(struct soft_fixture *fixture)
 {
 	struct soft_link *link = &soft_qp(fixture)->link;
-	uint64_t put = link->ring ? link->ring->put : 0;
+	uint64_t put = link->fifo ? link->fifo->put : 0;
 
-	if (link->ring)
-		link->ring->put = atomic_load(&link->ring->out->tail) + SOFT_RING_SIZE;
+	if (link->fifo)
+		link->fifo->put = atomic_load(&link->fifo->out->tail) + SOFT_FIFO_SIZE;
 	miss_events(fixture);
 	link->readable = true;
 	link->writable = false;
@@ -88,8 +88,8 @@ static void receive_only(struct soft_fixture *fixture)
 	pier_soft_activate(&soft_qp(fixture)->end.work);
 	pier_soft_unlock(&soft_context(fixture->context)->engine);
 	step_often(fixture);
-	if (link->ring)
-		link->ring->put = put;
+	if (link->fifo)
+		link->fifo->put = put;
 }
 
 /* The last ACK does not overtake a READ's answer that waits for room. */

@@ -13,7 +13,7 @@
 
 #include "tests/support/random.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
@@ -148,12 +148,12 @@ static void open_owner(struct owner *owner)
 
 static bool has_given(struct owner *owner)
 {
-	const struct soft_ring *ring;
+	const struct soft_fifo *fifo;
 	bool given;
 
 	pier_soft_lock(&soft_context(owner->fixture.context)->engine);
-	ring = ((struct soft_qp *)owner->fixture.qp)->link.ring;
-	given = ring && ring->given[0].mr;
+	fifo = ((struct soft_qp *)owner->fixture.qp)->link.fifo;
+	given = fifo && fifo->given[0].mr;
 	pier_soft_unlock(&soft_context(owner->fixture.context)->engine);
 	return given;
 }
@@ -288,7 +288,7 @@ static void check_process(unsigned int turn, bool killed, struct test_random *ra
 }
 
 /*
- * A peer that may not have our files gets none; everything else works through the ring.
+ * A peer that may not have our files gets none; everything else works through the fifo.
  */
 static void other_user_body(int fd)
 {

@@ -228,7 +228,7 @@ static void survives_loss_of_a_send_source(void **state)
 
 	(void)state;
 	explore(&story, BY_SOCKETS);
-	explore(&story, BY_RINGS);
+	explore(&story, BY_FIFOS);
 }
 
 static void survives_loss_of_remote_memory(void **state)
@@ -285,7 +285,7 @@ static void survives_loss_of_sources_at_both_ends(void **state)
 	};
 
 	(void)state;
-	explore(&story, BY_RINGS);
+	explore(&story, BY_FIFOS);
 }
 
 /* The end that refuses a write has begun one of its own, which it cannot finish. */
@@ -301,7 +301,7 @@ static void survives_loss_of_a_source_while_refusing(void **state)
 
 	(void)state;
 	explore(&story, BY_SOCKETS);
-	explore(&story, BY_RINGS);
+	explore(&story, BY_FIFOS);
 }
 
 int main(void)

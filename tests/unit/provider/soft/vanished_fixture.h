@@ -12,7 +12,7 @@
 
 #include "explore.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/pass.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
@@ -59,7 +59,7 @@ struct story {
 
 enum way {
 	BY_SOCKETS,
-	BY_RINGS,
+	BY_FIFOS,
 	DIRECTLY,
 	BY_ADDRESS,
 	WAYS
@@ -94,10 +94,10 @@ struct exchange {
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
-/* More than a socket holds, half of a ring, and the most that is copied in one step. */
+/* More than a socket holds, half of a FIFO, and the most that is copied in one step. */
 static const uint32_t large_lengths[WAYS] = {
 	[BY_SOCKETS] = 5 << 18,
-	[BY_RINGS] = SOFT_RING_SIZE + SOFT_RING_SIZE / 2,
+	[BY_FIFOS] = SOFT_FIFO_SIZE + SOFT_FIFO_SIZE / 2,
 	[DIRECTLY] = 5 << 18,
 	[BY_ADDRESS] = 5 << 18,
 };

@@ -5,7 +5,7 @@
  * region that it was given the key of, and into receives; not into a byte beside them.
  *
  * An input is a byte of flags, one that is the serial in all entries of `valid`, the
- * length of the messages (2 bytes), the messages, and the bytes of the ring.
+ * length of the messages (2 bytes), the messages, and the bytes of the fifo.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/pass.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/queues/qp.h"
@@ -27,7 +27,7 @@
 
 enum {
 	FORMS = 4,	       /* bytes before the messages */
-	LONGEST_INPUT = 65536, /* fits the socket and the ring, so nothing blocks */
+	LONGEST_INPUT = 65536, /* fits the socket and the FIFO, so nothing blocks */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
@@ -37,7 +37,7 @@ enum {
 	PATTERN = 0x5a,
 	/* Flags */
 	WITH_FD = 1,	/* the messages carry a file as large as our region */
-	FALSE_HEAD = 2, /* the ring's bytes begin with 8 bytes of position */
+	FALSE_HEAD = 2, /* the FIFO's bytes begin with 8 bytes of position */
 	MORE_FDS = 4,	/* the file is sent three times */
 	LOOSE_FD = 8	/* a file without a final size (unsealed) */
 };
@@ -97,7 +97,7 @@ static void open_stage(struct stage *stage)
 static void attach_peer(struct stage *stage)
 {
 	struct soft_context *context = soft_context(stage->fixture.context);
-	struct soft_ring *ring;
+	struct soft_fifo *fifo;
 	int fds[2];
 
 	FUZZ_CHECK(
@@ -105,11 +105,11 @@ static void attach_peer(struct stage *stage)
 	stage->memory = pier_soft_create_shared_memory();
 	FUZZ_CHECK(stage->memory);
 	atomic_fetch_add(&stage->memory->users, 1);
-	ring = pier_soft_create_ring(stage->memory, 0);
-	FUZZ_CHECK(ring);
+	fifo = pier_soft_create_fifo(stage->memory, 0);
+	FUZZ_CHECK(fifo);
 	pier_soft_lock(&context->engine);
 	FUZZ_CHECK(!pier_soft_attach_link(&((struct soft_qp *)stage->fixture.qp)->link,
-					  fds[0], fds[0], ring, NULL));
+					  fds[0], fds[0], fifo, NULL));
 	pier_soft_unlock(&context->engine);
 	stage->peer = fds[1];
 }
@@ -165,7 +165,7 @@ static void send_messages(struct stage *stage, uint8_t *messages, size_t length,
 		sendmsg(stage->peer, &message, MSG_NOSIGNAL);
 }
 
-static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, bool at)
+static void fill_fifo(struct stage *stage, const uint8_t *bytes, size_t length, bool at)
 {
 	struct soft_direction *direction = &stage->memory->layout->directions[1];
 	uint64_t head = length;
@@ -175,7 +175,7 @@ static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, 
 		bytes += sizeof(head);
 		length -= sizeof(head);
 	}
-	memcpy((uint8_t *)stage->memory->layout + SOFT_RINGS_OFFSET + SOFT_RING_SIZE,
+	memcpy((uint8_t *)stage->memory->layout + SOFT_FIFOS_OFFSET + SOFT_FIFO_SIZE,
 	       bytes, length);
 	atomic_store(&direction->head, head);
 }
@@ -199,7 +199,7 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
 		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
 	run(stage); /* the request asks for a grant */
-	fill_ring(stage, copy + FORMS + messages, size - FORMS - messages,
+	fill_fifo(stage, copy + FORMS + messages, size - FORMS - messages,
 		  copy[0] & FALSE_HEAD);
 	send_messages(stage, copy + FORMS, messages, copy[0]);
 	free(copy);

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "ring.h"
+#include "fifo.h"
 #include "auth.h"
 #include "core/environment.h"
 #include "core/fd.h"
@@ -104,8 +104,8 @@ void pier_soft_release_shared_memory(struct soft_shared_memory *memory)
 }
 
 /*
- * The engine polls the rings with recent activity: that costs no system call, and for a
- * quiet ring no cache miss. For all other rings the flags in the shared memory say that
+ * The engine polls the FIFOs with recent activity: that costs no system call, and for a
+ * quiet FIFO no cache miss. For all other FIFOs the flags in the shared memory say that
  * this end sleeps, and the peer sends a byte over the socket. So an idle link adds
  * nothing to the cost of a poll.
  */
@@ -116,21 +116,21 @@ enum {
 	SPIN_NANOSECONDS = 20000
 };
 
-static bool ring_has_bytes(const struct soft_ring *ring)
+static bool fifo_has_bytes(const struct soft_fifo *fifo)
 {
-	return atomic_load(&ring->in->head) != ring->taken;
+	return atomic_load(&fifo->in->head) != fifo->taken;
 }
 
-static bool ring_has_room(const struct soft_ring *ring)
+static bool fifo_has_room(const struct soft_fifo *fifo)
 {
-	return ring->put - atomic_load(&ring->out->tail) != SOFT_RING_SIZE;
+	return fifo->put - atomic_load(&fifo->out->tail) != SOFT_FIFO_SIZE;
 }
 
 /* Whether there is something that the link does not know yet. */
-static bool find_ring_activity(struct soft_link *link)
+static bool find_fifo_activity(struct soft_link *link)
 {
-	bool bytes = !link->readable && ring_has_bytes(link->ring);
-	bool room = !link->writable && ring_has_room(link->ring);
+	bool bytes = !link->readable && fifo_has_bytes(link->fifo);
+	bool room = !link->writable && fifo_has_room(link->fifo);
 
 	link->readable |= bytes;
 	link->writable |= room;
@@ -147,152 +147,152 @@ void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps)
 void pier_soft_stop_polling(struct soft_link *link)
 {
 	struct soft_engine *engine = soft_engine_of(link);
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 
-	pier_list_remove(&ring->polled);
-	engine->polled_count -= ring->is_polled;
-	ring->is_polled = false;
+	pier_list_remove(&fifo->polled);
+	engine->polled_count -= fifo->is_polled;
+	fifo->is_polled = false;
 }
 
 static void stop_polling_oldest(struct soft_engine *engine)
 {
-	struct soft_ring *oldest = NULL;
+	struct soft_fifo *oldest = NULL;
 
 	pier_list_for_each(item, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
+		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
 							   polled);
 
-		if (!oldest || ring->last_active < oldest->last_active)
-			oldest = ring;
+		if (!oldest || fifo->last_active < oldest->last_active)
+			oldest = fifo;
 	}
 	assert(oldest);
 	/* If there is something in it, it sleeps after its turn. */
-	if (!pier_soft_sleep_on_ring(oldest->link))
+	if (!pier_soft_sleep_on_fifo(oldest->link))
 		pier_soft_activate(&oldest->link->end->work);
 }
 
 void pier_soft_start_polling(struct soft_link *link)
 {
 	struct soft_engine *engine = soft_engine_of(link);
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 
-	ring->last_active = engine->now;
-	if (ring->is_polled)
+	fifo->last_active = engine->now;
+	if (fifo->is_polled)
 		return;
 	if (engine->polled_count >= MAX_POLLED)
 		stop_polling_oldest(engine);
-	atomic_store_explicit(&ring->in->reader_sleeps, 0, memory_order_relaxed);
-	atomic_store_explicit(&ring->out->writer_sleeps, 0, memory_order_relaxed);
-	pier_list_append(&engine->polled, &ring->polled);
-	ring->is_polled = true;
+	atomic_store_explicit(&fifo->in->reader_sleeps, 0, memory_order_relaxed);
+	atomic_store_explicit(&fifo->out->writer_sleeps, 0, memory_order_relaxed);
+	pier_list_append(&engine->polled, &fifo->polled);
+	fifo->is_polled = true;
 	engine->polled_count++;
 }
 
-/* pier_soft_ring_send() explains why no wake-up is lost. */
-bool pier_soft_sleep_on_ring(struct soft_link *link)
+/* pier_soft_fifo_send() explains why no wake-up is lost. */
+bool pier_soft_sleep_on_fifo(struct soft_link *link)
 {
-	struct soft_ring *ring = link->ring;
+	struct soft_fifo *fifo = link->fifo;
 
-	atomic_store(&ring->in->reader_sleeps, 1);
+	atomic_store(&fifo->in->reader_sleeps, 1);
 	if (!link->writable)
-		atomic_store(&ring->out->writer_sleeps, 1);
-	if (find_ring_activity(link)) {
-		atomic_store_explicit(&ring->in->reader_sleeps, 0, memory_order_relaxed);
-		atomic_store_explicit(&ring->out->writer_sleeps, 0, memory_order_relaxed);
+		atomic_store(&fifo->out->writer_sleeps, 1);
+	if (find_fifo_activity(link)) {
+		atomic_store_explicit(&fifo->in->reader_sleeps, 0, memory_order_relaxed);
+		atomic_store_explicit(&fifo->out->writer_sleeps, 0, memory_order_relaxed);
 		return false;
 	}
 	pier_soft_stop_polling(link);
 	return true;
 }
 
-bool pier_soft_sleep_on_rings(struct soft_engine *engine)
+bool pier_soft_sleep_on_fifos(struct soft_engine *engine)
 {
 	bool quiet = true;
 
 	pier_list_for_each_safe(item, next, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
+		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
 							   polled);
 
-		if (!pier_soft_sleep_on_ring(ring->link)) {
-			pier_soft_activate(&ring->link->end->work);
+		if (!pier_soft_sleep_on_fifo(fifo->link)) {
+			pier_soft_activate(&fifo->link->end->work);
 			quiet = false;
 		}
 	}
 	return quiet;
 }
 
-void pier_soft_poll_rings(struct soft_engine *engine, uint64_t now)
+void pier_soft_poll_fifos(struct soft_engine *engine, uint64_t now)
 {
 	pier_list_for_each(item, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
+		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
 							   polled);
 
-		if (!find_ring_activity(ring->link))
+		if (!find_fifo_activity(fifo->link))
 			continue;
-		ring->last_active = now;
+		fifo->last_active = now;
 		engine->spin_until = now + SPIN_NANOSECONDS;
-		pier_soft_activate(&ring->link->end->work);
+		pier_soft_activate(&fifo->link->end->work);
 	}
 }
 
 enum {
 	/* The other end works on one part while this one copies the next. */
-	COPY_BYTES = SOFT_RING_SIZE / 3
+	COPY_BYTES = SOFT_FIFO_SIZE / 3
 };
 
-static struct soft_ring *create_ring(struct soft_shared_memory *memory, int out, int in)
+static struct soft_fifo *create_fifo(struct soft_shared_memory *memory, int out, int in)
 {
-	struct soft_ring *ring = calloc(1, sizeof(*ring));
+	struct soft_fifo *fifo = calloc(1, sizeof(*fifo));
 
-	if (!ring) {
+	if (!fifo) {
 		pier_soft_release_shared_memory(memory);
 		return NULL;
 	}
-	ring->memory = memory;
-	ring->out = &memory->layout->directions[out];
-	ring->in = &memory->layout->directions[in];
-	pier_list_init(&ring->polled);
+	fifo->memory = memory;
+	fifo->out = &memory->layout->directions[out];
+	fifo->in = &memory->layout->directions[in];
+	pier_list_init(&fifo->polled);
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		pier_list_init(&ring->given[i].of_mr);
-	return ring;
+		pier_list_init(&fifo->given[i].of_mr);
+	return fifo;
 }
 
-struct soft_ring *pier_soft_create_ring(struct soft_shared_memory *memory, int side)
+struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int side)
 {
-	return memory ? create_ring(memory, side, 1 - side) : NULL;
+	return memory ? create_fifo(memory, side, 1 - side) : NULL;
 }
 
-struct soft_ring *pier_soft_create_loop_ring(struct soft_shared_memory *memory)
+struct soft_fifo *pier_soft_create_loop_fifo(struct soft_shared_memory *memory)
 {
-	return memory ? create_ring(memory, 0, 0) : NULL;
+	return memory ? create_fifo(memory, 0, 0) : NULL;
 }
 
-void pier_soft_free_ring(struct soft_ring *ring)
+void pier_soft_free_fifo(struct soft_fifo *fifo)
 {
-	if (!ring)
+	if (!fifo)
 		return;
-	for (int i = 0; i < ring->fd_count; i++)
-		pier_soft_close_foreign(ring->fds[i]);
-	pier_soft_release_shared_memory(ring->memory);
-	free(ring);
+	for (int i = 0; i < fifo->fd_count; i++)
+		pier_soft_close_foreign(fifo->fds[i]);
+	pier_soft_release_shared_memory(fifo->memory);
+	free(fifo);
 }
 
-/* The bytes of a ring from `position` on, up to its end. */
-static struct soft_extent ring_extent(const struct soft_ring *ring,
+/* The bytes of a FIFO from `position` on, up to its end. */
+static struct soft_extent fifo_extent(const struct soft_fifo *fifo,
 				      const struct soft_direction *half,
 				      uint64_t position, size_t length)
 {
-	struct soft_ring_layout *shared = ring->memory->layout;
-	uint64_t in_ring = position % SOFT_RING_SIZE;
-	uint64_t offset = SOFT_RINGS_OFFSET + in_ring +
-			  (uint64_t)(half - shared->directions) * SOFT_RING_SIZE;
+	struct soft_fifo_layout *shared = fifo->memory->layout;
+	uint64_t in_fifo = position % SOFT_FIFO_SIZE;
+	uint64_t offset = SOFT_FIFOS_OFFSET + in_fifo +
+			  (uint64_t)(half - shared->directions) * SOFT_FIFO_SIZE;
 
 	return (struct soft_extent){
 		.memory = (char *)shared + offset,
-		.fd = ring->memory->fd,
+		.fd = fifo->memory->fd,
 		.offset = offset,
-		.length = length < SOFT_RING_SIZE - in_ring ? length
-							    : SOFT_RING_SIZE - in_ring,
+		.length = length < SOFT_FIFO_SIZE - in_fifo ? length
+							    : SOFT_FIFO_SIZE - in_fifo,
 	};
 }
 
@@ -301,14 +301,14 @@ static struct soft_extent ring_extent(const struct soft_ring *ring,
  * nothing, as a packet of a socket, so that no header is sent without its payload. A
  * receive delivers everything before the gap.
  */
-static ssize_t copy_through_ring(struct soft_ring *ring,
+static ssize_t copy_through_fifo(struct soft_fifo *fifo,
 				 const struct soft_direction *half, uint64_t position,
 				 size_t length, struct soft_vector *vector)
 {
 	size_t done = 0;
 
 	while (done < length && vector->first < vector->count) {
-		struct soft_extent extent = ring_extent(ring, half, position + done,
+		struct soft_extent extent = fifo_extent(fifo, half, position + done,
 							length - done);
 		ssize_t copied = pier_soft_copy(vector, &extent);
 		bool gap = copied < (ssize_t)extent.length &&
@@ -326,14 +326,14 @@ static ssize_t copy_through_ring(struct soft_ring *ring,
 	return (ssize_t)done;
 }
 
-static ssize_t copy_bracketed(struct soft_ring *ring, const struct soft_direction *half,
+static ssize_t copy_bracketed(struct soft_fifo *fifo, const struct soft_direction *half,
 			      uint64_t position, size_t length,
 			      struct soft_vector *vector)
 {
 	ssize_t copied;
 
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	copied = copy_through_ring(ring, half, position, length, vector);
+	copied = copy_through_fifo(fifo, half, position, length, vector);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return copied;
 }
@@ -342,41 +342,41 @@ static ssize_t copy_bracketed(struct soft_ring *ring, const struct soft_directio
  * Order, by the memory model of C11 (5.1.2.4, 7.17.3). Each position has one writer.
  *
  * Bytes: the store of `head` releases the bytes before it, and the reader's load of
- * `head` acquires them before it copies. The reader's copies out of the ring are before
+ * `head` acquires them before it copies. The reader's copies out of the FIFO are before
  * its store of `tail` (release), and the writer loads `tail` (acquire) before it
  * overwrites them. Copies by a system call are made by the same thread in between.
  *
  * No wake-up is lost. The writer publishes its position and then reads whether the
  * reader sleeps. The reader sets that it sleeps and then reads the position
- * (pier_soft_sleep_on_ring()). All four are sequentially consistent, so they have one
+ * (pier_soft_sleep_on_fifo()). All four are sequentially consistent, so they have one
  * total order, in which one of the two reads comes after the other's store: acquire and
  * release alone would allow both to read the old value. A flag that is cleared late
  * (relaxed) costs at most a wake-up too many. The byte on the socket stays there until
  * it is read, and raises an event at the reader, which watches that socket.
  */
-ssize_t pier_soft_ring_send(struct soft_link *link, struct soft_vector *vector)
+ssize_t pier_soft_fifo_send(struct soft_link *link, struct soft_vector *vector)
 {
-	struct soft_ring *ring = link->ring;
-	uint64_t used = ring->put -
-			atomic_load_explicit(&ring->out->tail, memory_order_acquire);
+	struct soft_fifo *fifo = link->fifo;
+	uint64_t used = fifo->put -
+			atomic_load_explicit(&fifo->out->tail, memory_order_acquire);
 	ssize_t sent;
 
-	if (used >= SOFT_RING_SIZE) {
-		errno = used == SOFT_RING_SIZE ? EAGAIN : EPROTO;
+	if (used >= SOFT_FIFO_SIZE) {
+		errno = used == SOFT_FIFO_SIZE ? EAGAIN : EPROTO;
 		return -1;
 	}
-	used = SOFT_RING_SIZE - used;
-	sent = copy_bracketed(ring, ring->out, ring->put,
+	used = SOFT_FIFO_SIZE - used;
+	sent = copy_bracketed(fifo, fifo->out, fifo->put,
 			      used < COPY_BYTES ? used : COPY_BYTES, vector);
 	if (sent > 0) {
-		ring->put += (uint64_t)sent;
-		atomic_store(&ring->out->head, ring->put);
-		pier_soft_wake_peer(link, &ring->out->reader_sleeps);
+		fifo->put += (uint64_t)sent;
+		atomic_store(&fifo->out->head, fifo->put);
+		pier_soft_wake_peer(link, &fifo->out->reader_sleeps);
 	}
 	return sent;
 }
 
-/* After a hang-up everything that the peer sent is in the ring already. */
+/* After a hang-up everything that the peer sent is in the FIFO already. */
 static ssize_t receive_nothing(const struct soft_link *link)
 {
 	if (link->hung_up)
@@ -385,26 +385,26 @@ static ssize_t receive_nothing(const struct soft_link *link)
 	return -1;
 }
 
-/* The same for a writer that waits for room: pier_soft_ring_send(). */
-ssize_t pier_soft_ring_receive(struct soft_link *link, struct soft_vector *vector)
+/* The same for a writer that waits for room: pier_soft_fifo_send(). */
+ssize_t pier_soft_fifo_receive(struct soft_link *link, struct soft_vector *vector)
 {
-	struct soft_ring *ring = link->ring;
-	uint64_t there = atomic_load_explicit(&ring->in->head, memory_order_acquire) -
-			 ring->taken;
+	struct soft_fifo *fifo = link->fifo;
+	uint64_t there = atomic_load_explicit(&fifo->in->head, memory_order_acquire) -
+			 fifo->taken;
 	ssize_t received;
 
 	if (there == 0)
 		return receive_nothing(link);
-	if (there > SOFT_RING_SIZE) {
+	if (there > SOFT_FIFO_SIZE) {
 		errno = EPROTO;
 		return -1;
 	}
-	received = copy_bracketed(ring, ring->in, ring->taken,
+	received = copy_bracketed(fifo, fifo->in, fifo->taken,
 				  there < COPY_BYTES ? there : COPY_BYTES, vector);
 	if (received > 0) {
-		ring->taken += (uint64_t)received;
-		atomic_store(&ring->in->tail, ring->taken);
-		pier_soft_wake_peer(link, &ring->in->writer_sleeps);
+		fifo->taken += (uint64_t)received;
+		atomic_store(&fifo->in->tail, fifo->taken);
+		pier_soft_wake_peer(link, &fifo->in->writer_sleeps);
 	}
 	return received;
 }

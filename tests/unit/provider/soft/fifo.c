@@ -10,7 +10,7 @@
 
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/ring.h"
+#include "provider/soft/link/fifo.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
@@ -24,22 +24,22 @@ static struct soft_link *link_of(const struct soft_fixture *fixture)
 	return &((struct soft_qp *)fixture->qp)->link;
 }
 
-static struct soft_ring *ring_of(const struct soft_fixture *fixture)
+static struct soft_fifo *fifo_of(const struct soft_fixture *fixture)
 {
-	struct soft_ring *ring = link_of(fixture)->ring;
+	struct soft_fifo *fifo = link_of(fixture)->fifo;
 
-	assert_non_null(ring);
-	return ring;
+	assert_non_null(fifo);
+	return fifo;
 }
 
-/* As if this many bytes had gone through the ring in that direction. */
-static void move_ring(struct soft_fixture *from, struct soft_fixture *to,
+/* As if this many bytes had gone through the FIFO in that direction. */
+static void move_fifo(struct soft_fixture *from, struct soft_fixture *to,
 		      uint64_t position)
 {
-	struct soft_direction *direction = ring_of(from)->out;
+	struct soft_direction *direction = fifo_of(from)->out;
 
-	assert_int_equal(ring_of(from)->put, ring_of(to)->taken);
-	ring_of(from)->put = ring_of(to)->taken = position;
+	assert_int_equal(fifo_of(from)->put, fifo_of(to)->taken);
+	fifo_of(from)->put = fifo_of(to)->taken = position;
 	atomic_store(&direction->head, position);
 	atomic_store(&direction->tail, position);
 }
@@ -75,10 +75,10 @@ static void read_and_check(struct soft_fixture *a, struct soft_fixture *b,
 	assert_int_equal(a->memory[100 + length], 0);
 }
 
-/* The end of the ring falls on each byte of a frame once, including the counter. */
+/* The end of the FIFO falls on each byte of a frame once, including the counter. */
 static void wraps_at_every_byte(void **state)
 {
-	const uint64_t ends[] = { SOFT_RING_SIZE, 0 };
+	const uint64_t ends[] = { SOFT_FIFO_SIZE, 0 };
 	struct fixture_endpoint to_b;
 	struct soft_fixture a, b;
 
@@ -87,11 +87,11 @@ static void wraps_at_every_byte(void **state)
 	fixture_describe(&b, &to_b);
 	for (int end = 0; end < 2; end++) {
 		for (uint32_t k = 0; k <= SOFT_HEADER_SIZE + 60; k++) {
-			move_ring(&a, &b, ends[end] - k);
+			move_fifo(&a, &b, ends[end] - k);
 			write_and_check(&a, &b, &to_b, 60, IBV_SEND_INLINE);
-			move_ring(&a, &b, ends[end] - k);
+			move_fifo(&a, &b, ends[end] - k);
 			write_and_check(&a, &b, &to_b, 60, 0);
-			move_ring(&b, &a, ends[end] - k);
+			move_fifo(&b, &a, ends[end] - k);
 			read_and_check(&a, &b, &to_b, 60);
 		}
 	}
@@ -99,10 +99,10 @@ static void wraps_at_every_byte(void **state)
 	fixture_close(&b);
 }
 
-/* More than the ring holds, starting at each of its quarters. */
-static void moves_messages_larger_than_the_ring(void **state)
+/* More than the FIFO holds, starting at each of its quarters. */
+static void moves_messages_larger_than_the_fifo(void **state)
 {
-	const uint32_t length = 3 * SOFT_RING_SIZE + 5;
+	const uint32_t length = 3 * SOFT_FIFO_SIZE + 5;
 	uint8_t *memory = malloc(2 * (size_t)length);
 	struct fixture_endpoint to_b;
 	struct ibv_mr *from, *to;
@@ -137,7 +137,7 @@ static void moves_messages_larger_than_the_ring(void **state)
 		for (uint32_t i = 0; i < length; i++)
 			memory[i] = (uint8_t)(i * 11 + (i >> 9) + quarter);
 		memset(memory + length, 0, length);
-		move_ring(&a, &b, quarter * (SOFT_RING_SIZE / 4) + 3);
+		move_fifo(&a, &b, quarter * (SOFT_FIFO_SIZE / 4) + 3);
 		assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
 		fixture_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
 		assert_memory_equal(memory, memory + length, length);
@@ -153,7 +153,7 @@ static void step_until_broken(struct soft_fixture *a, struct soft_fixture *b)
 {
 	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 
-	while (link_of(a)->ring || link_of(b)->ring) {
+	while (link_of(a)->fifo || link_of(b)->fifo) {
 		assert_true(fixture_milliseconds() < deadline);
 		fixture_step(a, b);
 	}
@@ -162,7 +162,7 @@ static void step_until_broken(struct soft_fixture *a, struct soft_fixture *b)
 /* An impossible position breaks the link; no byte is read from it. */
 static void rejects_an_impossible_head(void **state)
 {
-	const uint64_t beyond[] = { SOFT_RING_SIZE + 1, UINT64_MAX, UINT64_MAX / 2 };
+	const uint64_t beyond[] = { SOFT_FIFO_SIZE + 1, UINT64_MAX, UINT64_MAX / 2 };
 	const struct soft_header send = { .opcode = SOFT_SEND };
 
 	(void)state;
@@ -173,12 +173,12 @@ static void rejects_an_impossible_head(void **state)
 		assert_int_equal(fixture_post_recv(&b, 11, 0, 100), 0);
 		/* Would be a message if the position were valid. */
 		pier_soft_pack_header(&send,
-				      (uint8_t *)ring_of(&a)->memory->layout +
-					      SOFT_RINGS_OFFSET +
-					      (ring_of(&a)->out -
-					       ring_of(&a)->memory->layout->directions) *
-						      SOFT_RING_SIZE);
-		atomic_store(&ring_of(&a)->out->head, ring_of(&b)->taken + beyond[i]);
+				      (uint8_t *)fifo_of(&a)->memory->layout +
+					      SOFT_FIFOS_OFFSET +
+					      (fifo_of(&a)->out -
+					       fifo_of(&a)->memory->layout->directions) *
+						      SOFT_FIFO_SIZE);
+		atomic_store(&fifo_of(&a)->out->head, fifo_of(&b)->taken + beyond[i]);
 		step_until_broken(&a, &b);
 		fixture_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 		for (int k = 0; k < FIXTURE_MEMORY; k++)
@@ -190,14 +190,14 @@ static void rejects_an_impossible_head(void **state)
 
 static void rejects_an_impossible_tail(void **state)
 {
-	const uint64_t before[] = { 1, SOFT_RING_SIZE, UINT64_MAX / 2 };
+	const uint64_t before[] = { 1, SOFT_FIFO_SIZE, UINT64_MAX / 2 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
 		struct soft_fixture a, b;
 
 		fixture_open_pair(&a, &b, &stepped);
-		atomic_store(&ring_of(&a)->out->tail, ring_of(&a)->put + before[i]);
+		atomic_store(&fifo_of(&a)->out->tail, fifo_of(&a)->put + before[i]);
 		assert_int_equal(fixture_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0,
 					      IBV_SEND_SIGNALED),
 				 0);
@@ -260,8 +260,8 @@ static void check_without(void)
 	struct soft_fixture a, b;
 
 	fixture_open_pair(&a, &b, &stepped);
-	assert_null(link_of(&a)->ring);
-	assert_null(link_of(&b)->ring);
+	assert_null(link_of(&a)->fifo);
+	assert_null(link_of(&b)->fifo);
 	fixture_describe(&b, &to_b);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	read_and_check(&a, &b, &to_b, 60);
@@ -323,7 +323,7 @@ static void leaves_nothing_behind(void **state)
 	fixture_describe(&a, &self);
 	fixture_connect(&a, &self);
 	assert_int_equal(count_shared_memories(), 1);
-	assert_ptr_equal(ring_of(&a)->in, ring_of(&a)->out);
+	assert_ptr_equal(fifo_of(&a)->in, fifo_of(&a)->out);
 	fixture_close(&a);
 	assert_int_equal(count_shared_memories(), 0);
 	/* Parked, and never adopted. */
@@ -350,20 +350,20 @@ static void wakes_a_sleeping_reader(void **state)
 	for (int i = 0; i < 10; i++)
 		fixture_step(&a, &b);
 	pier_soft_lock(&soft_context(b.context)->engine);
-	assert_true(pier_soft_sleep_on_ring(&((struct soft_qp *)b.qp)->link));
-	assert_false(ring_of(&b)->is_polled);
+	assert_true(pier_soft_sleep_on_fifo(&((struct soft_qp *)b.qp)->link));
+	assert_false(fifo_of(&b)->is_polled);
 	pier_soft_unlock(&soft_context(b.context)->engine);
-	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 1);
+	assert_int_equal(atomic_load(&fifo_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
-	assert_true(ring_of(&b)->is_polled);
+	assert_true(fifo_of(&b)->is_polled);
 	/* Finds bytes that arrived just before, and does not sleep. */
 	fixture_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
 	fixture_step(&a, NULL);
 	pier_soft_lock(&soft_context(b.context)->engine);
-	assert_false(pier_soft_sleep_on_ring(&((struct soft_qp *)b.qp)->link));
+	assert_false(pier_soft_sleep_on_fifo(&((struct soft_qp *)b.qp)->link));
 	pier_soft_unlock(&soft_context(b.context)->engine);
-	assert_true(ring_of(&b)->is_polled);
-	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 0);
+	assert_true(fifo_of(&b)->is_polled);
+	assert_int_equal(atomic_load(&fifo_of(&b)->in->reader_sleeps), 0);
 	fixture_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
 	fixture_close(&a);
 	fixture_close(&b);
@@ -380,9 +380,9 @@ static void wakes_a_sleeping_writer(void **state)
 	fixture_open_pair(&a, &b, &stepped);
 	fixture_describe(&b, &to_b);
 	link = link_of(&a);
-	/* A ring so full that nothing fits; the other end has not noticed yet. */
-	move_ring(&a, &b, SOFT_RING_SIZE);
-	atomic_store(&link->ring->out->tail, 0);
+	/* A FIFO so full that nothing fits; the other end has not noticed yet. */
+	move_fifo(&a, &b, SOFT_FIFO_SIZE);
+	atomic_store(&link->fifo->out->tail, 0);
 	assert_int_equal(
 		fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED),
 		0);
@@ -390,14 +390,14 @@ static void wakes_a_sleeping_writer(void **state)
 		fixture_step(&a, NULL);
 	assert_false(link->writable);
 	pier_soft_lock(&soft_context(a.context)->engine);
-	assert_true(pier_soft_sleep_on_ring(&((struct soft_qp *)a.qp)->link));
+	assert_true(pier_soft_sleep_on_fifo(&((struct soft_qp *)a.qp)->link));
 	pier_soft_unlock(&soft_context(a.context)->engine);
-	assert_int_equal(atomic_load(&link->ring->out->writer_sleeps), 1);
-	/* The reader drains the ring, and sees the waiting writer. */
-	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
+	assert_int_equal(atomic_load(&link->fifo->out->writer_sleeps), 1);
+	/* The reader drains the FIFO, and sees the waiting writer. */
+	atomic_store(&link->fifo->out->tail, SOFT_FIFO_SIZE);
 	pier_soft_lock(&soft_context(b.context)->engine);
 	pier_soft_wake_peer(&((struct soft_qp *)b.qp)->link,
-			    &ring_of(&b)->in->writer_sleeps);
+			    &fifo_of(&b)->in->writer_sleeps);
 	pier_soft_unlock(&soft_context(b.context)->engine);
 	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	fixture_close(&a);
@@ -408,7 +408,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(wraps_at_every_byte),
-		cmocka_unit_test(moves_messages_larger_than_the_ring),
+		cmocka_unit_test(moves_messages_larger_than_the_fifo),
 		cmocka_unit_test(rejects_an_impossible_head),
 		cmocka_unit_test(rejects_an_impossible_tail),
 		cmocka_unit_test(rejects_invalid_control_messages),

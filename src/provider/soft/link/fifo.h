@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_SOFT_RING_H
-#define PIER_SOFT_RING_H
+#ifndef PIER_SOFT_FIFO_H
+#define PIER_SOFT_FIFO_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct soft_link;
 struct soft_vector;
 
 /*
- * Memory that the two ends of a link on one host share: two rings of bytes, one for each
+ * Memory that the two ends of a link on one host share: two FIFOs of bytes, one for each
  * direction, and what goes with them.
  *
  * The peer may write to all of it at any time, and any value. Nothing in it is trusted:
@@ -25,9 +25,9 @@ struct soft_vector;
  */
 
 enum {
-	SOFT_RING_SIZE = 256 * 1024,
-	SOFT_RINGS_OFFSET = 4096,
-	SOFT_SHARED_MEMORY_SIZE = SOFT_RINGS_OFFSET + 2 * SOFT_RING_SIZE
+	SOFT_FIFO_SIZE = 256 * 1024,
+	SOFT_FIFOS_OFFSET = 4096,
+	SOFT_SHARED_MEMORY_SIZE = SOFT_FIFOS_OFFSET + 2 * SOFT_FIFO_SIZE
 };
 
 /* One direction. Its producer also copies into the regions of its consumer. */
@@ -44,20 +44,20 @@ struct soft_direction {
 	_Alignas(64) _Atomic uint32_t valid[SOFT_MAX_GRANTS];
 };
 
-struct soft_ring_layout {
+struct soft_fifo_layout {
 	struct soft_direction directions[2];
 };
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock would be local to one process");
 
-_Static_assert(sizeof(struct soft_ring_layout) <= SOFT_RINGS_OFFSET,
-	       "the rings lie behind it");
+_Static_assert(sizeof(struct soft_fifo_layout) <= SOFT_FIFOS_OFFSET,
+	       "the fifos lie behind it");
 
 /* Mapped once in a process, even if both ends are in it. */
 struct soft_shared_memory {
 	atomic_uint users;
 	int fd;
-	struct soft_ring_layout *layout;
+	struct soft_fifo_layout *layout;
 };
 
 /* NULL: not available; the link then uses its socket. */
@@ -68,18 +68,18 @@ struct soft_shared_memory *pier_soft_adopt_shared_memory(int fd);
 
 void pier_soft_release_shared_memory(struct soft_shared_memory *memory);
 
-/* Which shared rings the engine polls. With the engine locked. */
+/* Which shared FIFOs the engine polls. With the engine locked. */
 
 void pier_soft_start_polling(struct soft_link *link);
 void pier_soft_stop_polling(struct soft_link *link);
 
-/* From now on the peer wakes this end. False: there is something in the ring already. */
-bool pier_soft_sleep_on_ring(struct soft_link *link);
+/* From now on the peer wakes this end. False: there is something in the FIFO already. */
+bool pier_soft_sleep_on_fifo(struct soft_link *link);
 
-bool pier_soft_sleep_on_rings(struct soft_engine *engine);
+bool pier_soft_sleep_on_fifos(struct soft_engine *engine);
 
-/* Activates each end with bytes in its ring, or with room it waited for. */
-void pier_soft_poll_rings(struct soft_engine *engine, uint64_t now);
+/* Activates each end with bytes in its FIFO, or with room it waited for. */
+void pier_soft_poll_fifos(struct soft_engine *engine, uint64_t now);
 
 /* Wakes the peer if it set `sleeps`, one of the flags in the shared memory. */
 void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps);
@@ -117,18 +117,18 @@ struct soft_received_grant {
 
 /*
  * The second half of a link between two ends on one host. Frames go through the shared
- * rings, and an end with a grant copies straight into and out of the regions of the
+ * FIFOs, and an end with a grant copies straight into and out of the regions of the
  * other. The socket carries control messages with their fds, and reports that the peer is
  * gone. With the engine locked.
  */
-struct soft_ring {
+struct soft_fifo {
 	struct soft_shared_memory *memory;
 	/* The same if a queue pair talks to itself. */
 	struct soft_direction *out, *in;
 	uint64_t put, taken; /* this end's positions in them */
 
 	struct soft_link *link;
-	struct pier_list polled; /* in engine->polled while the engine polls the rings */
+	struct pier_list polled; /* in engine->polled while the engine polls the FIFOs */
 	bool is_polled;
 	uint64_t last_active;  /* when something was last found here */
 	uint64_t last_checked; /* when the peer was last seen to be there */
@@ -158,17 +158,17 @@ struct soft_ring {
  * `side`: 0 or 1, different at the two ends. Consumes the memory, which may be NULL.
  * NULL: no memory.
  */
-struct soft_ring *pier_soft_create_ring(struct soft_shared_memory *memory, int side);
+struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int side);
 
 /* For a queue pair that talks to itself. */
-struct soft_ring *pier_soft_create_loop_ring(struct soft_shared_memory *memory);
+struct soft_fifo *pier_soft_create_loop_fifo(struct soft_shared_memory *memory);
 
 /* Takes NULL. All grants must have been revoked and released. */
-void pier_soft_free_ring(struct soft_ring *ring);
+void pier_soft_free_fifo(struct soft_fifo *fifo);
 
 /* As sendmsg(2) and recvmsg(2); EPROTO: the peer's position is impossible. */
-ssize_t pier_soft_ring_send(struct soft_link *link, struct soft_vector *vector);
+ssize_t pier_soft_fifo_send(struct soft_link *link, struct soft_vector *vector);
 
-ssize_t pier_soft_ring_receive(struct soft_link *link, struct soft_vector *vector);
+ssize_t pier_soft_fifo_receive(struct soft_link *link, struct soft_vector *vector);
 
 #endif
