@@ -83,7 +83,8 @@ enum pier_waiting {
  *
  * An unset member takes the value that the environment variable PIER_CHANNEL gives it,
  * or else its default, which is clamped to the device's limits. A member that is set is
- * used as it is, or refused, also if it is set to its default.
+ * used as it is, or refused, also if it is set to its default. Do not calculate with an
+ * unset member: `access |= PIER_ACCESS_REMOTE_ATOMIC` leaves it unset.
  *
  *	PIER_CHANNEL=tc=106,gid=3,timeout=20
  *
@@ -221,8 +222,7 @@ struct pier_channel_attr {
 	uint32_t max_dest_rd_atomic;
 	/** InfiniBand: low bits of the source LID, less than 2^LMC; unset: 0. */
 	uint32_t src_path_bits;
-	/** Limit of the sending rate, enum ibv_rate; 0: the port's full rate; unset: 0.
-	 */
+	/** The highest sending rate, enum ibv_rate; 0: the port's own. Unset: 0. */
 	uint32_t static_rate;
 	/**
 	 * The completion queue that the channel shares with others (<pier/cq.h>);
@@ -425,8 +425,7 @@ struct pier_result {
 	uint32_t invalidated_rkey; /**< valid if has_invalidated */
 	bool has_immediate;	   /**< receives only */
 	bool has_invalidated; /**< receives only: the peer's send invalidated a window */
-	/** The request's own pointer: pier_request.context, or of pier_srq_post_recv().
-	 */
+	/** The request's own: pier_request.context, or that of pier_srq_post_recv(). */
 	void *context;
 };
 

@@ -46,8 +46,8 @@ struct pier_request {
 		const struct pier_gather *gather;   /**< for sends and writes */
 		const struct pier_scatter *scatter; /**< for all others */
 	};
-	uint32_t num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL
-			   */
+	/** Number of elements; 0: none. If it is more, the list must not be NULL. */
+	uint32_t num_sge;
 	/**
 	 * Writes and reads: the number of parts at `remote`, which is then a remote
 	 * vector (<pier/remote_vec.h>), such as the parts of one region. 0: `remote` is
