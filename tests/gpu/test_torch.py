@@ -19,7 +19,7 @@ from cases import Cases  # noqa: E402
 SECONDS = 240
 NIC = os.environ.get("PIER_GPU_NIC", "soft0")
 BACKEND = os.environ.get("PIER_GPU_BACKEND", "cuda")
-SHARED, DIRECT, BOUNCE, PATIENT = 7, 0, 3, 60000
+SHARED, DIRECT, BOUNCE, WRITE, PATIENT = 7, 0, 3, 2, 60000
 # PyTorch's settings, and what its memory then is to pier.
 ALLOCATORS = {
     "native": ("", "cuMemAlloc"),
@@ -51,6 +51,15 @@ class Remote(ctypes.Structure):
     """struct pier_remote"""
     _fields_ = [("addr", ctypes.c_uint64), ("length", ctypes.c_uint64),
                 ("rkey", ctypes.c_uint32)]
+
+
+class Request(ctypes.Structure):
+    """struct pier_request"""
+    _fields_ = [("opcode", ctypes.c_int), ("flags", ctypes.c_uint32),
+                ("gather", ctypes.POINTER(Gather)), ("num_sge", ctypes.c_uint32),
+                ("remote_count", ctypes.c_uint32), ("immediate", ctypes.c_uint32),
+                ("remote", ctypes.POINTER(Remote)), ("compare", ctypes.c_uint64),
+                ("operand", ctypes.c_uint64), ("context", ctypes.c_void_p)]
 
 
 class Pier:
@@ -95,7 +104,8 @@ class Tensor:
         self.buffer = pier.make("buffer_wrap", ctypes.c_void_p(address),
                                 ctypes.c_size_t(self.size))
         self.info = Info()
-        pier.buffer_query(self.buffer, ctypes.byref(self.info), ctypes.c_size_t(ctypes.sizeof(self.info)))
+        pier.buffer_query(self.buffer, ctypes.byref(self.info),
+                          ctypes.c_size_t(ctypes.sizeof(self.info)))
         self.mr = pier.make("mr_reg_buffer", pd, self.buffer, ctypes.c_size_t(0),
                             ctypes.c_size_t(self.size), SHARED, BOUNCE)
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
@@ -140,7 +150,9 @@ class Loop:
         self.pier.mr_gather_list(source.mr, ctypes.c_uint64(self.pier.mr_iova(source.mr)), size,
                               elements, 64, ctypes.byref(element_count))
         self.pier.mr_remote_vec(target.mr, parts, 64, ctypes.byref(count))
-        self.pier.channel_write_vec(self.ends[0], elements, element_count, parts, count, PATIENT)
+        request = Request(opcode=WRITE, gather=elements, num_sge=element_count.value,
+                          remote_count=count.value, remote=parts)
+        self.pier.channel_run_request(self.ends[0], ctypes.byref(request), PATIENT, None)
         self.pier.mr_sync_for_device(target.mr, ctypes.c_uint64(0), size)
 
     def close(self):
