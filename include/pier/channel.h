@@ -75,7 +75,9 @@ enum pier_waiting {
  * member. Attributes are initialised to it if their defaults depend on the environment or
  * the device.
  */
-#define PIER_UNSET UINT32_MAX
+#define PIER_UNSET	  UINT32_MAX
+/** The same for pier_channel_attr.access, to which flags can be ored. */
+#define PIER_ACCESS_UNSET (UINT32_C(1) << 31)
 
 /**
  * The attributes of a new channel. Set them up with pier_channel_attr_init(), which
@@ -83,8 +85,7 @@ enum pier_waiting {
  *
  * An unset member takes the value that the environment variable PIER_CHANNEL gives it,
  * or else its default, which is clamped to the device's limits. A member that is set is
- * used as it is, or refused, also if it is set to its default. Do not calculate with an
- * unset member: `access |= PIER_ACCESS_REMOTE_ATOMIC` leaves it unset.
+ * used as it is, or refused, also if it is set to its default.
  *
  *	PIER_CHANNEL=tc=106,gid=3,timeout=20
  *
@@ -167,7 +168,8 @@ struct pier_channel_attr {
 	uint32_t psn;
 	/**
 	 * The accesses that peers have to regions through this channel: enum pier_access,
-	 * ored; unset: PIER_ACCESS_SHARED.
+	 * ored. Unset is PIER_ACCESS_UNSET here: PIER_ACCESS_SHARED, and with it the
+	 * flags that were ored to the unset member.
 	 */
 	uint32_t access;
 	/**
@@ -258,7 +260,7 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 	attr->service_level = attr->traffic_class = PIER_UNSET;
 	attr->hop_limit = attr->gid_index = attr->flow_label = PIER_UNSET;
 	attr->psn = PIER_UNSET;
-	attr->access = PIER_UNSET;
+	attr->access = PIER_ACCESS_UNSET;
 	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
 	attr->pkey_index = PIER_UNSET;
 	attr->waiting = PIER_WAIT_UNSET;

@@ -69,7 +69,8 @@ static void set_defaults(struct pier_channel_attr *attr,
 	set_default(&attr->traffic_class, PIER_TRAFFIC_CLASS_PORT);
 	set_default(&attr->hop_limit, 64);
 	set_default(&attr->gid_index, PIER_GID_ANY);
-	set_default(&attr->access, PIER_ACCESS_SHARED);
+	if (attr->access & PIER_ACCESS_UNSET)
+		attr->access = (attr->access & ~PIER_ACCESS_UNSET) | PIER_ACCESS_SHARED;
 	if (attr->timeout_ms == PIER_TIMEOUT_DEFAULT)
 		attr->timeout_ms = 30000;
 	set_default(&attr->pkey_index, 0);

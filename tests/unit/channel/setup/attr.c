@@ -115,6 +115,17 @@ static void accepts_values_in_range(void **state)
 	RIGHT(static_rate, IBV_RATE_400_GBPS);
 }
 
+static void adds_flags_to_unset_access(void **state)
+{
+	struct pier_channel_attr attr, result;
+
+	(void)state;
+	pier_channel_attr_init(&attr);
+	attr.access |= PIER_ACCESS_REMOTE_ATOMIC;
+	assert_int_equal(pier_read_channel_attr(&attr, &device, &result), 0);
+	assert_int_equal(result.access, PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC);
+}
+
 static void cq_holds_both_queues(void **state)
 {
 	struct pier_channel_attr attr = good();
@@ -284,6 +295,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_value_and_limit),
 		cmocka_unit_test(accepts_values_in_range),
+		cmocka_unit_test(adds_flags_to_unset_access),
 		cmocka_unit_test(cq_holds_both_queues),
 		cmocka_unit_test(reserves_a_place_for_the_keepalive),
 		cmocka_unit_test(refuses_invalid_path_bits),
