@@ -206,7 +206,7 @@ CMA_COUNTS = {4096: 200000, 8 * MIB if SMOKE else 128 * MIB: 40}
 
 def bench_cma(build, rounds):
     """Host memory without an fd, which the kernel copies between two processes."""
-    names = "soft0, host", "soft0, host, through the ring"
+    names = "soft0, host", "soft0, host, through the FIFO"
     writes = {size: Table(f"One-sided write of host memory, {size_name(size)}", "GB/s", 1e9, 3)
               for size in CMA_COUNTS}
     reads = {size: Table(f"One-sided read of host memory, {size_name(size)}", "GB/s", 1e9, 3)
