@@ -173,11 +173,9 @@ int pier_memory_unit_list(struct pier_memory_unit **ret_list, uint32_t *ret_coun
 	uint32_t count;
 	int error = pier_list_units_in(PIER_SYSFS, &list, &count);
 
-	if (!error)
-		error = pier_write_list(list, sizeof(*list), count, ret_list, size);
-	if (!error)
-		*ret_count = count;
-	return error;
+	return error ? error
+		     : pier_write_list(list, sizeof(*list), count, ret_list, ret_count,
+				       size);
 }
 
 int pier_locate_unit(const char *sysfs, const char *spec,

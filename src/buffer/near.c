@@ -219,11 +219,9 @@ int pier_device_list_near(const struct pier_location *location,
 	uint32_t count;
 	int error = pier_list_near_in(PIER_SYSFS, location, &list, &count);
 
-	if (!error)
-		error = pier_write_list(list, sizeof(*list), count, ret_list, size);
-	if (!error)
-		*ret_count = count;
-	return error;
+	return error ? error
+		     : pier_write_list(list, sizeof(*list), count, ret_list, ret_count,
+				       size);
 }
 
 /* A device is opened even if the backend cannot report a location. */

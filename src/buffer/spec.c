@@ -54,10 +54,8 @@ int pier_backend_list(struct pier_backend_info **ret_list, uint32_t *ret_count,
 			describe_problem(&entries[i], &list[i]);
 		snprintf(list[i].origin, sizeof(list[i].origin), "%s", entries[i].origin);
 	}
-	if (pier_write_list(list, sizeof(*list), (uint32_t)count, ret_list, size))
-		return -ENOMEM;
-	*ret_count = (uint32_t)count;
-	return 0;
+	return pier_write_list(list, sizeof(*list), (uint32_t)count, ret_list, ret_count,
+			       size);
 }
 
 enum {

@@ -46,7 +46,7 @@ void pier_write_extensible(const void *known, size_t known_size, void *ret, size
 }
 
 int pier_write_list(void *list, size_t known_size, uint32_t count, void *ret_list,
-		    size_t size)
+		    uint32_t *ret_count, size_t size)
 {
 	char *given = list;
 
@@ -61,5 +61,6 @@ int pier_write_list(void *list, size_t known_size, uint32_t count, void *ret_lis
 					 count);
 	}
 	memcpy(ret_list, &given, sizeof(given));
+	*ret_count = count;
 	return 0;
 }

@@ -39,6 +39,6 @@ void pier_write_extensible(const void *known, size_t known_size, void *ret, size
  * Errors: -ENOMEM.
  */
 int pier_write_list(void *list, size_t known_size, uint32_t count, void *ret_list,
-		    size_t size);
+		    uint32_t *ret_count, size_t size);
 
 #endif

@@ -177,10 +177,7 @@ int pier_object_list(struct pier_object_info **ret_list, uint32_t *ret_count, si
 
 	if (!list)
 		return pier_fail(ENOMEM, "no memory for a list of the live objects");
-	if (pier_write_list(list, sizeof(*list), count, ret_list, size))
-		return -ENOMEM;
-	*ret_count = count;
-	return 0;
+	return pier_write_list(list, sizeof(*list), count, ret_list, ret_count, size);
 }
 
 void pier_object_log_below(const struct pier_object *ancestor)

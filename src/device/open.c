@@ -177,11 +177,8 @@ int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count, si
 		free(listing.list);
 		return pier_fail(ENOMEM, "listing devices: out of memory");
 	}
-	error = pier_write_list(listing.list, sizeof(*listing.list), listing.count,
-				ret_list, size);
-	if (!error)
-		*ret_count = listing.count;
-	return error;
+	return pier_write_list(listing.list, sizeof(*listing.list), listing.count,
+			       ret_list, ret_count, size);
 }
 
 struct names {
