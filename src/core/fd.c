@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -43,4 +44,18 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 		return PIER_FD_OTHER;
 	*ret_size = (uint64_t)size;
 	return kind;
+}
+
+int pier_wait_readable(int fd)
+{
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return -1;
+	if (flags & O_NONBLOCK) {
+		errno = EAGAIN;
+		return -1;
+	}
+	return poll(&readable, 1, -1) < 0 ? -1 : 0;
 }

@@ -47,6 +47,12 @@ static inline int pier_take_fd(int *fd)
 	return taken;
 }
 
+/*
+ * Wait without a deadline, as ibv_get_cq_event(3) and ibv_get_async_event(3) do. Returns
+ * 0, or -1 with errno: EAGAIN if the program made the fd non-blocking; EINTR.
+ */
+int pier_wait_readable(int fd);
+
 /* The kinds of fds that matter to a registration. */
 enum pier_fd_kind {
 	PIER_FD_CLOSED, /* also those of O_PATH, as to the kernel's fget() */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +8,7 @@
 #include "channel.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/fd.h"
 #include "failure.h"
 #include "fault.h"
 #include "persona.h"
@@ -308,7 +307,7 @@ void pier_fault_purge_cq(struct ibv_cq *ibv, uint32_t qp_num)
 	cq->count = kept;
 }
 
-/* Asks the device for an event late. What came until then counts already. */
+/* Asks the device for an event late. Completions before that already count. */
 static void ask_device_late(struct fault_cq *cq, int64_t now)
 {
 	if (!cq->ask_at || now < cq->ask_at)
@@ -388,21 +387,6 @@ static struct fault_cq *take_event(struct fault_comp_channel *channel)
 	return cq ? cq : take_device_event(channel);
 }
 
-/* 0: there may be an event again; -1 with errno. */
-static int wait_for_event(const struct fault_comp_channel *channel)
-{
-	struct pollfd readable = { .fd = channel->ibv.fd, .events = POLLIN };
-	int flags = fcntl(channel->ibv.fd, F_GETFL);
-
-	if (flags < 0)
-		return -1;
-	if (flags & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
-	return poll(&readable, 1, -1) < 0 ? -1 : 0;
-}
-
 int pier_fault_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **ret_cq,
 			    void **ret_cq_context)
 {
@@ -413,7 +397,7 @@ int pier_fault_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **ret_cq
 			     FAULT_GET_CQ_EVENT))
 		return -1;
 	while (!(cq = take_event(channel))) {
-		if (errno != EAGAIN || wait_for_event(channel))
+		if (errno != EAGAIN || pier_wait_readable(channel->ibv.fd))
 			return -1;
 	}
 	*ret_cq = &cq->ibv;

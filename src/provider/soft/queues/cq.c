@@ -340,7 +340,7 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq *
 	struct soft_cq *cq;
 
 	while (!(cq = take_event(channel))) {
-		if (pier_soft_wait_readable(channel->ibv.fd))
+		if (pier_wait_readable(channel->ibv.fd))
 			return -1;
 	}
 	*ret_cq = &cq->ibv;

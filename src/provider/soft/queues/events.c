@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <strings.h>
 #include <sys/eventfd.h>
 
@@ -79,7 +77,7 @@ int pier_soft_get_async_event(struct ibv_context *context,
 			      struct ibv_async_event *ret_event)
 {
 	while (!take_event(soft_handle(context), ret_event)) {
-		if (pier_soft_wait_readable(context->async_fd))
+		if (pier_wait_readable(context->async_fd))
 			return -1;
 	}
 	return 0;
@@ -151,18 +149,4 @@ void pier_soft_set_readable(int fd, bool readable)
 		eventfd_write(fd, 1);
 	else
 		eventfd_read(fd, &value);
-}
-
-int pier_soft_wait_readable(int fd)
-{
-	struct pollfd readable = { .fd = fd, .events = POLLIN };
-	int flags = fcntl(fd, F_GETFL);
-
-	if (flags < 0)
-		return -1;
-	if (flags & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
-	return poll(&readable, 1, -1) < 0 ? -1 : 0;
 }

@@ -72,10 +72,4 @@ void pier_soft_await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
 
 void pier_soft_set_readable(int fd, bool readable);
 
-/*
- * Waits without a deadline, as ibv_get_cq_event(3) and ibv_get_async_event(3) do. 0, or
- * -1 and errno: EAGAIN if the program made the fd non-blocking, EINTR.
- */
-int pier_soft_wait_readable(int fd);
-
 #endif
