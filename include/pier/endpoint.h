@@ -23,7 +23,7 @@ PIER_BEGIN_DECLS
  * in host order. docs/wire.md, "A peer without pier", describes how the peer uses the
  * numbers of this end.
  *
- * Frozen: programs fill it in. What a later version adds is in `address`.
+ * Frozen, because programs fill it in. A later version can extend `address`.
  */
 struct pier_endpoint {
 	/** Queue pair number, 24 bits, at least 2 (ibv_qp.qp_num). Needed. */

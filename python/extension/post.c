@@ -264,8 +264,7 @@ static PyMethodDef work_methods[] = {
 	  "timeout: in seconds; None: the timeout of the channel\n\n"
 	  "At the timeout, TimedOut, and after Ctrl-C, the request is still\n"
 	  "outstanding: wait again, or call cancel() of the channel. A request that\n"
-	  "failed raises its\n"
-	  "error: ConnectionLost, AccessDenied and others." },
+	  "failed raises its error: ConnectionLost, AccessDenied and others." },
 	{ NULL },
 };
 

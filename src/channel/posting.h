@@ -227,7 +227,7 @@ static inline __attribute__((always_inline)) void pier_posted(struct pier_queue 
 }
 
 /*
- * Post a request of which the verb and its arguments are filled in. There is room.
+ * Post a request whose opcode and arguments are set. There must be room for it.
  *
  * num_sge  elements that the device reads or writes
  * length   of the result

@@ -921,8 +921,7 @@ void *run_hub(void *argument)
 	start_times(hub);
 	while (fds && serve_nodes(hub, fds))
 		;
-	/* Whoever is left hears that the copy ends, and not only that a pipe was closed.
-	 */
+	/* Tell the remaining nodes that the copy ends; a closed pipe alone says less. */
 	hub->phase = HUB_OVER;
 	is_reason = failure->status && failure->status != EXIT_PEER;
 	for (uint32_t i = 1; i < hub->count; i++) {

@@ -308,7 +308,7 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 
 /*
  * At a low rate, a large chunk would take seconds and the copy would stutter. The server
- * rejects requests that need too much memory, of which the list of a tree has half.
+ * rejects requests that need too much memory; half of it is for the list of a tree.
  */
 static void limit_chunks(struct cp_settings *settings)
 {

@@ -130,7 +130,7 @@ int open_parent_below(int directory, const char *path, const char **ret_name);
 /* fdopendir(3) of a new descriptor of the directory, which may be O_PATH. */
 DIR *open_entries(int directory);
 
-/* What long work on files calls. */
+/* Called during long work on files. */
 struct observer {
 	/* Now and then. Returns 0; or -1 with a failure, which ends the work. */
 	int (*alive)(void *context);

@@ -632,7 +632,7 @@ static int open_stage(struct tree *tree, const char *name,
 	return check_room(tree, failure);
 }
 
-/* What is below a directory that is left out is left out, too. */
+/* With a directory, everything below it is left out. */
 static int make_directories(struct tree *tree, struct failure *failure)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++) {

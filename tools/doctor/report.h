@@ -47,7 +47,7 @@ typedef void pci_check(struct report *report, const char *nic, const char *folde
 typedef void pair_check(struct report *report, const char *spec, const char *nic);
 typedef void port_check(struct report *report, const struct port *port);
 
-/* What is examined, and the function that does it; one is enough. */
+/* A subject, and the functions that examine it; one of them is enough. */
 struct check {
 	const char *group;
 	const char *name;

@@ -203,7 +203,7 @@ void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
 	struct pier_mr_cache_stats stats = { 0 };
 
 	if (!pier_inherited(&cache->object)) {
-		/* What went before this call is counted as gone. */
+		/* Memory that was unmapped before this call counts as gone. */
 		if (cache->watching)
 			pier_watch_settled();
 		pthread_mutex_lock(&cache->lock);
@@ -267,7 +267,7 @@ static int find_file(const struct pier_mr_range *range, struct pier_cache_key *k
 	return 0;
 }
 
-/* `key` is zero, but for the access. */
+/* `key` is zero except for the access. */
 static int fill_key(const struct pier_mr_range *range, struct pier_cache_key *key)
 {
 	switch (range->source) {

@@ -58,7 +58,7 @@ struct pier_cache_file {
 	ino_t inode; /* 0: the range is no dma-buf */
 };
 
-/* What a request asks for. */
+/* The memory and access that a request asks for. */
 struct pier_cache_key {
 	/*
 	 * Addresses. For a dma-buf, offsets from a number that stands for its file: those

@@ -47,7 +47,7 @@ class Function:
                     self.items[name].append(item[2] if item else line.strip())
 
     def says(self, parameter, functions):
-        """What the comments say of a parameter. A destructor's comment has no list of them."""
+        """The text on a parameter. A destructor's comment has no list of them."""
         text = " ".join(self.items.get(parameter, []) or
                         re.findall(r"NULL is allowed", " ".join(self.text.split())))
         for other in SAME.findall(text):

@@ -265,7 +265,7 @@ static void requests_after_a_reset_stall(void **state)
 	expect_taken(1, -ECANCELED, 21 * MS);
 }
 
-/* Whatever the flow before it left: a failure, a full queue, a larger ring. */
+/* No trace of the previous flow: a failure, a full queue, a larger ring. */
 static void next_flow_begins_anew(void **state)
 {
 	(void)state;

@@ -233,7 +233,7 @@ static const struct query {
 	{ "pier_transfer_query_rail", query_rail, sizeof(struct pier_rail_status) },
 };
 
-/* What two calls of a program with a struct of this size leave in different memory. */
+/* Two memories with different bytes show what a call with this size writes. */
 static void check_size(const struct query *query, size_t size)
 {
 	static char first[LONGEST + GUARD] __attribute__((aligned(16))),
