@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -75,10 +74,10 @@ void door::stop_thread()
 	stopping = true;
 	eventfd_write(wake.fd, 1);
 	thread.join();
-	for (greeting &one : greetings) {
-		shutdown(one.socket.fd, SHUT_RDWR);
+	for (greeting &one : greetings)
+		one.must_leave = true;
+	for (greeting &one : greetings)
 		one.thread.join();
-	}
 	greetings.clear();
 }
 
@@ -161,21 +160,25 @@ bool door::accept_hello(caller &from)
 	       send(from.socket.fd, &accepted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/* Handshakes wait for the caller, so each caller has a thread. */
+/*
+ * Handshakes wait for the caller, so each caller has a thread. A shutdown(2) of the
+ * socket would also end a connection whose handshakes have just succeeded; an interrupt
+ * ends only a wait.
+ */
 void door::greet(caller &from)
 {
-	owned_fd other(fcntl(from.socket.fd, F_DUPFD_CLOEXEC, 0));
-
-	if (other.fd < 0)
-		return;
 	greetings.emplace_back();
 	greeting &made = greetings.back();
 
-	made.socket = std::move(other);
 	made.start = clock_now();
 	try {
 		made.thread = std::thread(
 			[this, &made](owned_fd socket, const agent_hello &hello) {
+				pier_interrupt_set(
+					[](void *leaves) -> int {
+						return *(std::atomic<bool> *)leaves;
+					},
+					&made.must_leave);
 				greet_caller(std::move(socket), hello);
 				made.is_over = true;
 				eventfd_write(wake.fd, 1);
@@ -204,7 +207,7 @@ void door::end_greetings()
 		return one.is_over.load();
 	});
 	if (!has_place() && clock_now() - greetings.front().start > caller_time)
-		shutdown(greetings.front().socket.fd, SHUT_RDWR);
+		greetings.front().must_leave = true;
 }
 
 void door::run_loop()

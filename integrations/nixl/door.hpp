@@ -62,8 +62,9 @@ class door
 	/* A caller whose handshakes are in progress. */
 	struct greeting {
 		std::thread thread;
-		owned_fd socket; /* another descriptor of the caller's */
 		time_point start;
+		/* Its next wait in a handshake ends. */
+		std::atomic<bool> must_leave{ false };
 		std::atomic<bool> is_over{ false };
 	};
 

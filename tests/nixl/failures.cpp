@@ -454,8 +454,14 @@ static void requests_end_without_a_completion(void **)
 }
 
 static thread_local bool refuses_watches;
+static thread_local bool is_test_thread;
+static std::atomic<bool> holds_watches;
+static std::atomic<size_t> watches_held;
 
-/* In place of the C library's: the system watches no more sockets of this thread. */
+/*
+ * In place of the C library's: the system watches no more sockets of this thread, or
+ * other threads stay in the call.
+ */
 extern "C" int epoll_ctl(int epoll, int operation, int fd,
 			 struct epoll_event *event) noexcept
 {
@@ -463,11 +469,18 @@ extern "C" int epoll_ctl(int epoll, int operation, int fd,
 		reinterpret_cast<int (*)(int, int, int, struct epoll_event *)>(
 			dlsym(RTLD_NEXT, "epoll_ctl"));
 
-	/* The plugin's. soft0 has a ring here, whose socket it watches for input alone. */
-	if (refuses_watches && operation == EPOLL_CTL_ADD && event->events & EPOLLOUT &&
-	    event->events & EPOLLIN) {
+	/* The plugin's. soft0 has a ring here, whose socket it watches for input alone.
+	 */
+	bool is_plugin = operation == EPOLL_CTL_ADD && event->events & EPOLLOUT &&
+			 event->events & EPOLLIN;
+
+	if (refuses_watches && is_plugin) {
 		errno = ENOSPC;
 		return -1;
+	}
+	if (holds_watches && is_plugin && !is_test_thread) {
+		watches_held++;
+		holds_watches.wait(true);
 	}
 	return next(epoll, operation, fd, event);
 }
@@ -662,41 +675,6 @@ static void strangers_at_the_door_are_refused(void **)
 		assert_false(read_all(stranger.fd, &byte, 1, 30000));
 }
 
-/*
- * Callers with the token that then say nothing: some before the handshake, some in it.
- * Others connect meanwhile, and the agent ends without waiting for them.
- */
-static void callers_that_hang_hold_up_nobody(void **)
-{
-	std::vector<pier_nixl::owned_fd> callers(70);
-	test_agent one("one", { { "connect_timeout", "60" } });
-	test_agent two("two", { { "connect_timeout", "300" } });
-	pier_nixl::agent_address address;
-	pier_nixl::agent_hello hello;
-	std::string bytes;
-	char byte;
-
-	assert_int_equal(two.engine->getConnInfo(bytes), NIXL_SUCCESS);
-	assert_true(address.read(bytes));
-	hello.token = address.token;
-	hello.agent = "hung";
-	hello.description = address.description;
-	bytes = hello.write();
-	for (size_t i = 0; i < callers.size(); i++) {
-		assert_int_equal(pier_nixl::dial_unix(address.unix_name, callers[i]), 0);
-		assert_int_equal(pier_nixl::write_all(callers[i].fd, bytes.data(),
-						      bytes.size(), 30000),
-				 0);
-		assert_true(read_all(callers[i].fd, &byte, 1, 30000));
-		assert_int_equal(byte, PIER_NIXL_HELLO_ACCEPTED);
-	}
-	for (size_t i = 0; i < 5; i++)
-		pier_nixl::write_all(callers[callers.size() - 1 - i].fd, "P", 1, 30000);
-	one.meet(two);
-	assert_int_equal(one.engine->genNotif("two", "hello"), NIXL_SUCCESS);
-	assert_true(two.next_notice().second == "hello");
-}
-
 static pier_nixl::agent_address address_of_engine(const test_agent &agent)
 {
 	pier_nixl::agent_address address;
@@ -705,6 +683,77 @@ static pier_nixl::agent_address address_of_engine(const test_agent &agent)
 	assert_int_equal(agent.engine->getConnInfo(bytes), NIXL_SUCCESS);
 	assert_true(address.read(bytes));
 	return address;
+}
+
+/* A caller that has the token, and was accepted. */
+static pier_nixl::owned_fd call_with_hello(const test_agent &agent)
+{
+	pier_nixl::agent_address address = address_of_engine(agent);
+	pier_nixl::agent_hello hello;
+	pier_nixl::owned_fd caller;
+	std::string bytes;
+	char byte;
+
+	hello.token = address.token;
+	hello.agent = "hung";
+	hello.description = address.description;
+	bytes = hello.write();
+	assert_int_equal(pier_nixl::dial_unix(address.unix_name, caller), 0);
+	assert_int_equal(
+		pier_nixl::write_all(caller.fd, bytes.data(), bytes.size(), 30000), 0);
+	assert_true(read_all(caller.fd, &byte, 1, 30000));
+	assert_int_equal(byte, PIER_NIXL_HELLO_ACCEPTED);
+	return caller;
+}
+
+/*
+ * Callers with the token that then say nothing: some before the handshake, some in it.
+ * Others connect meanwhile, and the agent ends without waiting for them.
+ */
+static void callers_that_hang_hold_up_nobody(void **)
+{
+	std::vector<pier_nixl::owned_fd> callers;
+	test_agent one("one", { { "connect_timeout", "60" } });
+	test_agent two("two", { { "connect_timeout", "300" } });
+
+	for (size_t i = 0; i < 70; i++)
+		callers.push_back(call_with_hello(two));
+	for (size_t i = 0; i < 5; i++)
+		pier_nixl::write_all(callers[callers.size() - 1 - i].fd, "P", 1, 30000);
+	one.meet(two);
+	assert_int_equal(one.engine->genNotif("two", "hello"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "hello");
+}
+
+/*
+ * A caller whose handshakes are done does not leave for another, even if its thread has
+ * more to do. The silent caller leaves after 5 s; by then the first one would have, too.
+ */
+static void a_caller_that_has_just_connected_stays(void **)
+{
+	std::vector<pier_nixl::owned_fd> hung;
+	test_agent one("one"), two("two", { { "connect_timeout", "300" } });
+	pier_nixl::owned_fd silent;
+	char byte;
+
+	one.meet(two);
+	is_test_thread = true;
+	watches_held = 0;
+	holds_watches = true;
+	assert_int_equal(one.engine->genNotif("two", "first"), NIXL_SUCCESS);
+	test_until("the connection", [&] { return watches_held == 1; });
+	for (size_t i = 1; i < 64; i++) {
+		hung.push_back(call_with_hello(two));
+		pier_nixl::write_all(hung.back().fd, "P", 1, 30000);
+	}
+	assert_int_equal(pier_nixl::dial_unix(address_of_engine(two).unix_name, silent),
+			 0);
+	assert_false(read_all(silent.fd, &byte, 1, 30000));
+	assert_int_equal(one.engine->genNotif("two", "second"), NIXL_SUCCESS);
+	holds_watches = false;
+	holds_watches.notify_all();
+	assert_true(two.next_notice().second == "first");
+	assert_true(two.next_notice().second == "second");
 }
 
 /* The address of a peer like this one, whose calls arrive at a socket of the test. */
@@ -1000,6 +1049,7 @@ std::vector<CMUnitTest> failure_tests()
 		cmocka_unit_test(hostile_metadata_is_refused),
 		cmocka_unit_test(strangers_at_the_door_are_refused),
 		cmocka_unit_test(callers_that_hang_hold_up_nobody),
+		cmocka_unit_test(a_caller_that_has_just_connected_stays),
 		cmocka_unit_test(silent_peers_are_reported),
 		cmocka_unit_test(a_hung_peer_holds_up_only_its_callers),
 		cmocka_unit_test(
