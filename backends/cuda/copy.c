@@ -44,8 +44,8 @@ static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy
 	}
 }
 
-static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
-		     const struct copy *copy)
+static int check_copy(const struct pier_cuda_memory *memory, CUresult error,
+		      const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
@@ -54,10 +54,10 @@ static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
 		[MOVE] = { "copying", "to" },
 	};
 
-	return pier_cuda_fail(memory->cuda, error,
-			      "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
-			      words[copy->direction][0], copy->length,
-			      words[copy->direction][1], copy->address, memory->device);
+	return pier_cuda_check(memory->cuda, error,
+			       "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
+			       words[copy->direction][0], copy->length,
+			       words[copy->direction][1], copy->address, memory->device);
 }
 
 /*
@@ -78,7 +78,7 @@ static int run_copy(const struct pier_cuda_memory *memory, const struct copy *co
 	if (error == CUDA_SUCCESS)
 		error = cuda->call.cuStreamSynchronize(stream);
 	pier_cuda_put_stream(cuda, memory->context, stream);
-	return error == CUDA_SUCCESS ? 0 : fail_copy(memory, error, copy);
+	return check_copy(memory, error, copy);
 }
 
 int pier_cuda_clear(const struct pier_cuda_memory *memory)
@@ -91,11 +91,8 @@ int pier_cuda_clear(const struct pier_cuda_memory *memory)
 static int run_live_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
 	struct pier_cuda_saved saved;
-	int result = pier_cuda_enter_memory(memory, &saved);
+	int result = pier_cuda_enter_live(memory, &saved);
 
-	if (result != 0)
-		return result;
-	result = pier_cuda_check_live(memory);
 	if (result == 0)
 		result = run_copy(memory, copy);
 	pier_cuda_leave(memory->cuda, &saved);
@@ -185,9 +182,9 @@ static int start_in_stream(struct started_copy *started, CUstream stream)
 	const struct pier_cuda_memory *memory = started->memory;
 	bool own = !stream;
 	CUresult error;
-	int result = pier_cuda_check_live(memory);
+	int result = 0;
 
-	if (result == 0 && own)
+	if (own)
 		result = pier_cuda_take_stream(memory->cuda, memory->device,
 					       memory->context, &stream);
 	if (result != 0)
@@ -195,23 +192,20 @@ static int start_in_stream(struct started_copy *started, CUstream stream)
 	error = queue_copy(started, stream);
 	if (own)
 		pier_cuda_put_stream(memory->cuda, memory->context, stream);
-	return error == CUDA_SUCCESS ? 0 : fail_copy(memory, error, &started->copy);
+	return check_copy(memory, error, &started->copy);
 }
 
 /* The CPU copies memory that it reaches, after the work of the stream. */
 static int wait_for_stream(const struct pier_cuda_memory *memory, CUstream stream)
 {
+	const struct pier_cuda *cuda = memory->cuda;
 	struct pier_cuda_saved saved;
-	CUresult error;
 	int result = pier_cuda_enter_memory(memory, &saved);
 
-	if (result != 0)
-		return result;
-	error = memory->cuda->call.cuStreamSynchronize(stream);
-	if (error != CUDA_SUCCESS)
-		result = pier_cuda_fail(memory->cuda, error,
-					"waiting for a stream of CUDA device %d",
-					memory->device);
+	if (result == 0)
+		result = pier_cuda_check(cuda, cuda->call.cuStreamSynchronize(stream),
+					 "waiting for a stream of CUDA device %d",
+					 memory->device);
 	pier_cuda_leave(memory->cuda, &saved);
 	return result;
 }
@@ -247,11 +241,10 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 		.copy = { copy->to_host ? READ : WRITE, state->address + copy->offset,
 			  copy->length, copy->host, 0 },
 	};
-	result = pier_cuda_enter_memory(state, &saved);
-	if (result == 0) {
+	result = pier_cuda_enter_live(state, &saved);
+	if (result == 0)
 		result = start_in_stream(started, copy->stream);
-		pier_cuda_leave(state->cuda, &saved);
-	}
+	pier_cuda_leave(state->cuda, &saved);
 	if (result == 0)
 		*ret_copy = started;
 	else
@@ -278,20 +271,19 @@ int pier_cuda_copy_query(void *copy)
 	struct started_copy *started = copy;
 	const struct pier_cuda_memory *memory = started->memory;
 	struct pier_cuda_saved saved;
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
 	/* It fails if the context was destroyed, and its streams and events with it. */
 	int result = pier_cuda_enter_memory(memory, &saved);
 
-	if (result == 0) {
+	if (result == 0)
 		error = query_event(memory->cuda, started->event);
-		pier_cuda_leave(memory->cuda, &saved);
-		if (error == CUDA_ERROR_NOT_READY)
-			return 0;
-		result = error == CUDA_SUCCESS ? 1
-					       : fail_copy(memory, error, &started->copy);
-	}
+	pier_cuda_leave(memory->cuda, &saved);
+	if (error == CUDA_ERROR_NOT_READY)
+		return 0;
+	if (result == 0)
+		result = check_copy(memory, error, &started->copy);
 	free(started);
-	return result;
+	return result == 0 ? 1 : result;
 }
 
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
@@ -299,17 +291,16 @@ int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t l
 	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda *cuda = state->cuda;
-	CUresult error;
 	int result = pier_cuda_enter_memory(state, &saved);
 
-	if (result != 0)
-		return result;
-	error = cuda->call.cuMemHostRegister(addr, length, CU_MEMHOSTREGISTER_PORTABLE);
-	if (error != CUDA_SUCCESS)
-		result = pier_cuda_fail(cuda, error,
-					"cuMemHostRegister of %" PRIu64
-					" bytes at %p with CUDA device %d",
-					length, addr, state->device);
+	if (result == 0)
+		result = pier_cuda_check(
+			cuda,
+			cuda->call.cuMemHostRegister(addr, length,
+						     CU_MEMHOSTREGISTER_PORTABLE),
+			"cuMemHostRegister of %" PRIu64
+			" bytes at %p with CUDA device %d",
+			length, addr, state->device);
 	pier_cuda_leave(cuda, &saved);
 	return result;
 }
@@ -319,9 +310,8 @@ void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr)
 	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 
-	if (pier_cuda_enter_memory(state, &saved) != 0)
-		return;
-	state->cuda->call.cuMemHostUnregister(addr);
+	if (pier_cuda_enter_memory(state, &saved) == 0)
+		state->cuda->call.cuMemHostUnregister(addr);
 	pier_cuda_leave(state->cuda, &saved);
 }
 
@@ -329,20 +319,18 @@ static int flush_device(const struct pier_cuda_memory *memory)
 {
 	struct pier_cuda_saved saved;
 	struct pier_cuda *cuda = memory->cuda;
-	CUresult error;
 	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
 
-	if (result == 0)
-		result = pier_cuda_enter_memory(memory, &saved);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuFlushGPUDirectRDMAWrites(
-		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
-	if (error != CUDA_SUCCESS)
-		result = pier_cuda_fail(cuda, error,
-					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
-					memory->device);
+	result = pier_cuda_enter_memory(memory, &saved);
+	if (result == 0)
+		result = pier_cuda_check(
+			cuda,
+			cuda->call.cuFlushGPUDirectRDMAWrites(
+				CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+				CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER),
+			"cuFlushGPUDirectRDMAWrites of CUDA device %d", memory->device);
 	pier_cuda_leave(cuda, &saved);
 	return result;
 }
@@ -393,9 +381,9 @@ int pier_cuda_flush(const struct pier_memory *memory,
 		state->device);
 	/* Before CUDA 11.3 the attribute does not exist, and the order is unknown. */
 	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
-		return pier_cuda_fail(cuda, error,
-				      "asking CUDA device %d how it orders writes",
-				      state->device);
+		return pier_cuda_check(cuda, error,
+				       "asking CUDA device %d how it orders writes",
+				       state->device);
 	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
 		return 0;
 	return can_flush(state) ? flush_device(state) : PIER_BACKEND_READ_BACK;

@@ -15,18 +15,6 @@
 #include "memory.h"
 #include "unit.h"
 
-/* A failure here leaks a mapping until the process ends: log it. */
-static void warn_of_failure(const struct pier_cuda *cuda, CUresult error,
-			    const char *step, uint64_t address)
-{
-	char text[160];
-
-	if (error == CUDA_SUCCESS)
-		return;
-	pier_cuda_describe_error(cuda, error, text, sizeof(text));
-	pier_warning("%s of %#" PRIx64 ": %s", step, address, text);
-}
-
 /*
  * A NIC can reach the memory only if it is created with gpuDirectRDMACapable, which is a
  * request: the driver may grant it or not.
@@ -55,13 +43,14 @@ static int choose_segment(struct pier_cuda_memory *memory,
 	struct pier_cuda *cuda = memory->cuda;
 	size_t granularity = 0;
 	uint64_t total;
-	CUresult error = cuda->call.cuMemGetAllocationGranularity(
-		&granularity, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	int result = pier_cuda_check(
+		cuda,
+		cuda->call.cuMemGetAllocationGranularity(
+			&granularity, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+		"cuMemGetAllocationGranularity of CUDA device %d", memory->device);
 
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuMemGetAllocationGranularity of CUDA device %d",
-				      memory->device);
+	if (result != 0)
+		return result;
 	/* The documentation does not promise a power of two. */
 	if (granularity == 0 || segment % granularity)
 		return pier_fail(EINVAL,
@@ -80,27 +69,29 @@ static int choose_segment(struct pier_cuda_memory *memory,
 	return 0;
 }
 
-/* Release the handle at once: the mapping keeps the memory. */
+/*
+ * Release the handle at once: the mapping keeps the memory. If that fails, or an
+ * unmapping, memory is leaked until the process ends.
+ */
 static int map_segment(struct pier_cuda_memory *memory, const CUmemAllocationProp *prop)
 {
 	uint64_t address = memory->start + memory->segments * memory->segment;
 	struct pier_cuda *cuda = memory->cuda;
 	CUmemGenericAllocationHandle handle;
-	CUresult error;
+	int result = pier_cuda_check(
+		cuda, cuda->call.cuMemCreate(&handle, memory->segment, prop, 0),
+		"cuMemCreate of %" PRIu64 " bytes on CUDA device %d", memory->segment,
+		memory->device);
 
-	error = cuda->call.cuMemCreate(&handle, memory->segment, prop, 0);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(
-			cuda, error, "cuMemCreate of %" PRIu64 " bytes on CUDA device %d",
-			memory->segment, memory->device);
-	error = cuda->call.cuMemMap(address, memory->segment, 0, handle, 0);
-	warn_of_failure(cuda, cuda->call.cuMemRelease(handle), "cuMemRelease", address);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuMemMap of %" PRIu64 " bytes on CUDA device %d",
-				      memory->segment, memory->device);
-	memory->segments++;
-	return 0;
+	if (result != 0)
+		return result;
+	result = pier_cuda_check(
+		cuda, cuda->call.cuMemMap(address, memory->segment, 0, handle, 0),
+		"cuMemMap of %" PRIu64 " bytes on CUDA device %d", memory->segment,
+		memory->device);
+	pier_cuda_warn(cuda, cuda->call.cuMemRelease(handle), "cuMemRelease", address);
+	memory->segments += result == 0;
+	return result;
 }
 
 static int map_all(struct pier_cuda_memory *memory, const CUmemAllocationProp *prop)
@@ -110,19 +101,16 @@ static int map_all(struct pier_cuda_memory *memory, const CUmemAllocationProp *p
 		.location = prop->location,
 		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 	};
-	CUresult error;
 	int result = 0;
 
 	while (result == 0 && memory->segments * memory->segment < memory->start_length)
 		result = map_segment(memory, prop);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuMemSetAccess(memory->start, memory->start_length, &access,
-					  1);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error, "cuMemSetAccess on CUDA device %d",
-				      memory->device);
-	return 0;
+	return pier_cuda_check(cuda,
+			       cuda->call.cuMemSetAccess(
+				       memory->start, memory->start_length, &access, 1),
+			       "cuMemSetAccess on CUDA device %d", memory->device);
 }
 
 static int check_support(struct pier_cuda_memory *memory)
@@ -148,17 +136,17 @@ static void cuda_vmm_free(struct pier_cuda_memory *memory)
 	while (memory->segments > 0) {
 		uint64_t address = memory->start + --memory->segments * memory->segment;
 
-		warn_of_failure(cuda, cuda->call.cuMemUnmap(address, memory->segment),
-				"cuMemUnmap", address);
+		pier_cuda_warn(cuda, cuda->call.cuMemUnmap(address, memory->segment),
+			       "cuMemUnmap", address);
 	}
-	warn_of_failure(cuda,
-			cuda->call.cuMemAddressFree(memory->start, memory->start_length),
-			"cuMemAddressFree", memory->start);
+	pier_cuda_warn(cuda,
+		       cuda->call.cuMemAddressFree(memory->start, memory->start_length),
+		       "cuMemAddressFree", memory->start);
 }
 
 /*
  * Memory of cuMemCreate(), mapped into one reservation, in segments of the same length,
- * with the device's context current. Fills in start, start_length, segment, segments and
+ * with the device's context current. Fills in its bounds, segment, segments and
  * rdma_capable.
  *
  * segment  0: one
@@ -169,19 +157,20 @@ static int cuda_vmm_alloc(struct pier_cuda_memory *memory, uint64_t length,
 	struct pier_cuda *cuda = memory->cuda;
 	CUmemAllocationProp prop = read_properties(memory);
 	CUdeviceptr start = 0;
-	CUresult error;
 	int result = check_support(memory);
 
 	if (result == 0)
 		result = choose_segment(memory, &prop, length, segment);
+	if (result == 0)
+		result = pier_cuda_check(cuda,
+					 cuda->call.cuMemAddressReserve(
+						 &start, memory->start_length, 0, 0, 0),
+					 "cuMemAddressReserve of %" PRIu64 " bytes",
+					 memory->start_length);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuMemAddressReserve(&start, memory->start_length, 0, 0, 0);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuMemAddressReserve of %" PRIu64 " bytes",
-				      memory->start_length);
-	memory->start = start;
+	memory->start = memory->address = start;
+	memory->length = memory->start_length;
 	result = map_all(memory, &prop);
 	if (result != 0)
 		cuda_vmm_free(memory);
@@ -221,8 +210,8 @@ static int alloc_from_pool(struct pier_cuda_memory *memory, uint64_t bytes,
 		return result;
 	*ret_error = cuda->call.cuMemAllocAsync(ret_address, bytes, stream);
 	if (*ret_error == CUDA_SUCCESS &&
-	    cuda->call.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-					     *ret_address) == CUDA_SUCCESS &&
+	    pier_cuda_read_attribute(cuda, *ret_address, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+				     &managed) &&
 	    managed)
 		memory->kind = PIER_CUDA_MANAGED;
 	return 0;
@@ -251,34 +240,25 @@ static int call_alloc(struct pier_cuda_memory *memory, uint64_t bytes)
 	} else {
 		error = cuda->call.cuMemAlloc(&address, bytes);
 	}
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "%s of %" PRIu64 " bytes with CUDA device %d", name,
-				      bytes, memory->device);
 	memory->start = address;
 	memory->start_length = bytes;
-	return 0;
+	return pier_cuda_check(cuda, error, "%s of %" PRIu64 " bytes with CUDA device %d",
+			       name, bytes, memory->device);
 }
 
 static void free_driver_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
-	CUresult error;
-	char text[160];
 
-	if (memory->kind == PIER_CUDA_VMM) {
+	if (memory->kind == PIER_CUDA_VMM)
 		cuda_vmm_free(memory);
-		return;
-	}
-	if (memory->kind == PIER_CUDA_HOST)
-		error = cuda->call.cuMemFreeHost((void *)(uintptr_t)memory->start);
+	else if (memory->kind == PIER_CUDA_HOST)
+		pier_cuda_warn(cuda,
+			       cuda->call.cuMemFreeHost((void *)(uintptr_t)memory->start),
+			       "cuMemFreeHost", memory->start);
 	else
-		error = cuda->call.cuMemFree(memory->start);
-	if (error == CUDA_SUCCESS)
-		return;
-	pier_cuda_describe_error(cuda, error, text, sizeof(text));
-	pier_warning("freeing %s memory at %#" PRIx64 ": %s",
-		     pier_cuda_kind_name(memory->kind), memory->start, text);
+		pier_cuda_warn(cuda, cuda->call.cuMemFree(memory->start), "cuMemFree",
+			       memory->start);
 }
 
 static int alloc_pages(struct pier_cuda_memory *memory, uint64_t length)
@@ -294,27 +274,10 @@ static int alloc_pages(struct pier_cuda_memory *memory, uint64_t length)
 	/* A pool gives memory that begins within a page. */
 	result = call_alloc(memory,
 			    memory->kind == PIER_CUDA_POOL ? bytes + PAGE : bytes);
-	if (result != 0)
-		return result;
 	memory->address = (memory->start + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 	memory->length = bytes;
-	return 0;
-}
-
-static int take_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
-		       uint64_t length)
-{
-	int result;
-
-	if (spec->kind != PIER_CUDA_VMM) {
-		result = alloc_pages(memory, length);
-		if (result == 0 && spec->kind == PIER_CUDA_HOST)
-			memory->cpu = (void *)(uintptr_t)memory->address;
-		return result;
-	}
-	result = cuda_vmm_alloc(memory, length, spec->segment);
-	memory->address = memory->start;
-	memory->length = memory->start_length;
+	if (memory->kind == PIER_CUDA_HOST)
+		memory->cpu = (void *)(uintptr_t)memory->address;
 	return result;
 }
 
@@ -322,7 +285,9 @@ static int take_memory(struct pier_cuda_memory *memory, const struct pier_cuda_s
 static int fill_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
 		       uint64_t length)
 {
-	int result = take_memory(memory, spec, length);
+	int result = spec->kind == PIER_CUDA_VMM
+			     ? cuda_vmm_alloc(memory, length, spec->segment)
+			     : alloc_pages(memory, length);
 
 	if (result != 0)
 		return result;
@@ -350,10 +315,9 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
 	memory->kind = spec->kind;
 	memory->device = spec->device;
 	result = pier_cuda_enter_memory(memory, &saved);
-	if (result == 0) {
+	if (result == 0)
 		result = fill_memory(memory, spec, length);
-		pier_cuda_leave(cuda, &saved);
-	}
+	pier_cuda_leave(cuda, &saved);
 	if (result != 0) {
 		free(memory);
 		return result;
@@ -426,9 +390,8 @@ static int cuda_warm_up(const char *unit)
 	/* The current context of the application's, if it is not the primary one. */
 	pier_cuda_synchronize_context(cuda);
 	result = pier_cuda_enter(cuda, spec.device, NULL, &saved);
-	if (result != 0)
-		return result;
-	result = pier_cuda_take_stream(cuda, spec.device, NULL, &stream);
+	if (result == 0)
+		result = pier_cuda_take_stream(cuda, spec.device, NULL, &stream);
 	pier_cuda_leave(cuda, &saved);
 	return result;
 }
@@ -464,13 +427,12 @@ static void destroy_memory(struct pier_cuda_memory *memory)
 			   memory->start, memory->device);
 		return;
 	}
-	if (pier_cuda_enter_memory(memory, &saved) == 0) {
+	if (pier_cuda_enter_memory(memory, &saved) == 0)
 		free_driver_memory(memory);
-		pier_cuda_leave(memory->cuda, &saved);
-	} else {
+	else
 		pier_warning("freeing memory at %#" PRIx64 ": %s", memory->start,
 			     pier_error_message());
-	}
+	pier_cuda_leave(memory->cuda, &saved);
 }
 
 static void cuda_put(struct pier_memory *memory)

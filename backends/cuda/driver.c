@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,17 +380,30 @@ void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,
 	snprintf(ret_text, size, "%s (%s)", name, words);
 }
 
-int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
+int pier_cuda_check(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
 {
 	char step[256], text[160];
 	va_list args;
 
+	if (error == CUDA_SUCCESS)
+		return 0;
 	va_start(args, format);
 	vsnprintf(step, sizeof(step), format, args);
 	va_end(args);
 	pier_cuda_describe_error(cuda, error, text, sizeof(text));
 	return pier_fail(pier_cuda_errno(error), "%s: %s%s", step, text,
 			 pier_cuda_hint(error));
+}
+
+void pier_cuda_warn(const struct pier_cuda *cuda, CUresult error, const char *step,
+		    uint64_t address)
+{
+	char text[160];
+
+	if (error == CUDA_SUCCESS)
+		return;
+	pier_cuda_describe_error(cuda, error, text, sizeof(text));
+	pier_warning("%s of %#" PRIx64 ": %s", step, address, text);
 }
 
 /*
@@ -460,12 +474,12 @@ static unsigned long long read_id(const struct pier_cuda *cuda, CUcontext contex
 static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
 {
 	CUcontext context = NULL, first = NULL, popped;
-	CUresult error = cuda->call.cuDevicePrimaryCtxRetain(&context, device);
+	int result = pier_cuda_check(
+		cuda, cuda->call.cuDevicePrimaryCtxRetain(&context, device),
+		"cuDevicePrimaryCtxRetain of CUDA device %d", device);
 
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuDevicePrimaryCtxRetain of CUDA device %d",
-				      device);
+	if (result != 0)
+		return result;
 	/* A failure here shows up again at the first export. */
 	if (cuda->call.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
 		pier_cuda_synchronize_context(cuda);
@@ -521,7 +535,6 @@ static CUcontext find_primary(struct pier_cuda *cuda, int device)
 
 static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
 {
-	CUresult error;
 	int result = 0;
 
 	if (!context)
@@ -530,12 +543,8 @@ static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
 		result = retain_primary(cuda, device, &context);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuCtxPushCurrent(context);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuCtxPushCurrent of a context of CUDA device %d",
-				      device);
-	return 0;
+	return pier_cuda_check(cuda, cuda->call.cuCtxPushCurrent(context),
+			       "cuCtxPushCurrent of a context of CUDA device %d", device);
 }
 
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
@@ -545,8 +554,7 @@ int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
 
 	relax_capture(cuda, ret_saved);
 	result = push_context(cuda, device, context);
-	if (result != 0)
-		restore_capture(cuda, ret_saved);
+	ret_saved->entered = result == 0;
 	return result;
 }
 
@@ -554,7 +562,8 @@ void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_saved *saved
 {
 	CUcontext context;
 
-	cuda->call.cuCtxPopCurrent(&context);
+	if (saved->entered)
+		cuda->call.cuCtxPopCurrent(&context);
 	restore_capture(cuda, saved);
 }
 
@@ -599,13 +608,14 @@ int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
 			  CUstream *ret_stream)
 {
 	CUstream stream = context ? NULL : atomic_load(&cuda->stream[device]);
-	CUresult error;
+	int result;
 
 	if (!stream) {
-		error = cuda->call.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-		if (error != CUDA_SUCCESS)
-			return pier_cuda_fail(cuda, error,
-					      "cuStreamCreate on CUDA device %d", device);
+		result = pier_cuda_check(
+			cuda, cuda->call.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+			"cuStreamCreate on CUDA device %d", device);
+		if (result != 0)
+			return result;
 		if (!context)
 			stream = keep_stream(cuda, device, stream);
 	}

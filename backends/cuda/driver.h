@@ -38,11 +38,16 @@ int pier_cuda_attribute(const struct pier_cuda *cuda, int device,
 			CUdevice_attribute attribute);
 
 /*
- * pier_fail() for a driver call that failed. The sentence is the format's, then the
- * error's name, the driver's text for it and a remedy; the errno is pier_cuda_errno().
+ * Returns 0 for CUDA_SUCCESS; pier_fail() for a driver call that failed. The sentence is
+ * the format's, then the error's name, the driver's text for it and a remedy; the errno
+ * is pier_cuda_errno().
  */
-int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
+int pier_cuda_check(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
 	PIER_PRINTF(3, 4);
+
+/* Log a call that failed, and whose failure changes nothing for the caller. */
+void pier_cuda_warn(const struct pier_cuda *cuda, CUresult error, const char *step,
+		    uint64_t address);
 
 /* The positive errno of a driver error. */
 int pier_cuda_errno(CUresult error);
@@ -56,13 +61,15 @@ void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,
 
 /* The thread's state before pier_cuda_enter(), which pier_cuda_leave() restores. */
 struct pier_cuda_saved {
+	bool entered;
 	bool relaxed;
 	CUstreamCaptureMode mode;
 };
 
 /*
  * Push a context on this thread's stack until pier_cuda_leave(). Calls in between do not
- * disturb streams that other threads capture into graphs.
+ * disturb streams that other threads capture into graphs. Call pier_cuda_leave() after
+ * every enter, also after one that failed.
  *
  * context  NULL: the primary context of the device
  */

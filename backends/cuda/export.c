@@ -206,11 +206,11 @@ static int fail_export(const struct pier_cuda_memory *memory,
 	char text[160];
 
 	if (request->error == CUDA_ERROR_OUT_OF_MEMORY)
-		return pier_cuda_fail(memory->cuda, request->error,
-				      "exporting %" PRIu64
-				      " bytes of CUDA device %d%s: is its BAR1 used "
-				      "up (nvidia-smi -q -d MEMORY)?",
-				      request->length, memory->device, which);
+		return pier_cuda_check(memory->cuda, request->error,
+				       "exporting %" PRIu64
+				       " bytes of CUDA device %d%s: is its BAR1 used "
+				       "up (nvidia-smi -q -d MEMORY)?",
+				       request->length, memory->device, which);
 	hint = is_refusal(request->error) ? refusal_hint(memory) : "";
 	pier_cuda_describe_error(memory->cuda, request->error, text, sizeof(text));
 	return pier_fail(*hint ? EOPNOTSUPP : pier_cuda_errno(request->error),
@@ -274,11 +274,9 @@ int pier_cuda_export(const struct pier_memory *memory,
 	int fd = -1, result = check_mapping(state->cuda, wanted->mapping, &request.flags);
 	uint64_t offset;
 
-	if (result == 0)
-		result = pier_cuda_enter_memory(state, &saved);
 	if (result != 0)
 		return result;
-	result = pier_cuda_check_live(state);
+	result = pier_cuda_enter_live(state, &saved);
 	if (result == 0) {
 		synchronize_memory(state);
 		result = ask_driver_twice(state, &request, &fd, &offset);
@@ -301,11 +299,8 @@ int pier_cuda_expose(const struct pier_memory *memory)
 {
 	struct pier_cuda_saved saved;
 	struct pier_cuda_memory *state = memory->state;
-	int result = pier_cuda_enter_memory(state, &saved);
+	int result = pier_cuda_enter_live(state, &saved);
 
-	if (result != 0)
-		return result;
-	result = pier_cuda_check_live(state);
 	if (result == 0)
 		synchronize_memory(state);
 	pier_cuda_leave(state->cuda, &saved);

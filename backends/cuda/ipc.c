@@ -62,25 +62,13 @@ static int fail_call(const struct pier_cuda_memory *memory, CUresult error,
  * "Takes a pointer to the base of an existing device memory allocation created with
  * cuMemAlloc" (cuIpcGetMemHandle() in CUDA's driver API).
  */
-static int get_handle(const struct pier_cuda_memory *memory, CUipcMemHandle *ret_handle)
-{
-	CUresult error;
-	int result = pier_cuda_check_live(memory);
-
-	if (result != 0)
-		return result;
-	error = memory->cuda->call.cuIpcGetMemHandle(ret_handle, memory->start);
-	return error == CUDA_SUCCESS ? 0
-				     : fail_call(memory, error, "cuIpcGetMemHandle",
-						 explain_support(error));
-}
-
 int pier_cuda_ipc_export(const struct pier_memory *memory,
 			 struct pier_backend_ipc *ret_ipc)
 {
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda_saved saved;
 	CUipcMemHandle handle;
+	CUresult error = CUDA_SUCCESS;
 	int result;
 
 	if (state->kind != PIER_CUDA_LINEAR)
@@ -88,38 +76,19 @@ int pier_cuda_ipc_export(const struct pier_memory *memory,
 				 "CUDA shares memory of cuMemAlloc() with other "
 				 "processes, and this is %s: allocate it with cudaMalloc",
 				 pier_cuda_kind_name(state->kind));
-	result = pier_cuda_enter_memory(state, &saved);
-	if (result != 0)
-		return result;
-	result = get_handle(state, &handle);
+	result = pier_cuda_enter_live(state, &saved);
+	if (result == 0)
+		error = state->cuda->call.cuIpcGetMemHandle(&handle, state->start);
 	pier_cuda_leave(state->cuda, &saved);
+	if (error != CUDA_SUCCESS)
+		result = fail_call(state, error, "cuIpcGetMemHandle",
+				   explain_support(error));
 	if (result != 0)
 		return result;
 	ret_ipc->address = state->start;
 	ret_ipc->length = HANDLE_SIZE;
 	memcpy(ret_ipc->bytes, &handle, sizeof(handle));
 	pier_put_le64(ret_ipc->bytes + LENGTH_AT, state->start_length);
-	return 0;
-}
-
-/*
- * The flag lets the driver enable access between the two devices. Whether it can, only
- * this call tells: the other device may be hidden here by CUDA_VISIBLE_DEVICES, and then
- * cuDeviceCanAccessPeer() has no number for it (uct_cuda_ipc_is_peer_accessible() in
- * UCX's cuda_ipc_md.c).
- */
-static int map_handle(struct pier_cuda_memory *memory, const CUipcMemHandle *handle)
-{
-	const struct pier_cuda *cuda = memory->cuda;
-	CUdeviceptr address = 0;
-	CUresult error;
-
-	error = cuda->call.cuIpcOpenMemHandle(&address, *handle,
-					      CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	if (error != CUDA_SUCCESS)
-		return fail_call(memory, error, "cuIpcOpenMemHandle",
-				 explain_refusal(error));
-	memory->start = memory->address = address;
 	return 0;
 }
 
@@ -132,9 +101,8 @@ static int check_length(const struct pier_cuda_memory *memory)
 {
 	size_t length = 0;
 
-	if (memory->cuda->call.cuPointerGetAttribute(&length,
-						     CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-						     memory->start) != CUDA_SUCCESS ||
+	if (!pier_cuda_read_attribute(memory->cuda, memory->start,
+				      CU_POINTER_ATTRIBUTE_RANGE_SIZE, &length) ||
 	    length >= memory->length)
 		return 0;
 	return pier_fail(EINVAL,
@@ -142,18 +110,29 @@ static int check_length(const struct pier_cuda_memory *memory)
 			 memory->length, length);
 }
 
-/* With the context entered, in which the copies will run. */
+/*
+ * With the context entered, in which the copies will run. The flag lets the driver enable
+ * access between the two devices. Whether it can, only this call tells: the other device
+ * may be hidden here by CUDA_VISIBLE_DEVICES, and then cuDeviceCanAccessPeer() has no
+ * number for it (uct_cuda_ipc_is_peer_accessible() in UCX's cuda_ipc_md.c).
+ */
 static int open_handle(struct pier_cuda_memory *memory, const CUipcMemHandle *handle)
 {
-	int result = map_handle(memory, handle);
+	const struct pier_cuda *cuda = memory->cuda;
+	CUdeviceptr address = 0;
+	CUresult error = cuda->call.cuIpcOpenMemHandle(
+		&address, *handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	int result;
 
-	if (result != 0)
-		return result;
+	if (error != CUDA_SUCCESS)
+		return fail_call(memory, error, "cuIpcOpenMemHandle",
+				 explain_refusal(error));
+	memory->start = memory->address = address;
 	result = check_length(memory);
 	if (result != 0)
-		memory->cuda->call.cuIpcCloseMemHandle(memory->start);
+		cuda->call.cuIpcCloseMemHandle(address);
 	else
-		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
+		pier_cuda_read_identity(cuda, address, &memory->identity);
 	return result;
 }
 
@@ -162,11 +141,11 @@ static int open_memory(struct pier_cuda_memory *memory, const CUipcMemHandle *ha
 	struct pier_cuda_saved saved;
 	int result = PIER_CUDA_NEED(memory->cuda, cuIpcOpenMemHandle);
 
-	if (result == 0)
-		result = pier_cuda_enter_memory(memory, &saved);
 	if (result != 0)
 		return result;
-	result = open_handle(memory, handle);
+	result = pier_cuda_enter_memory(memory, &saved);
+	if (result == 0)
+		result = open_handle(memory, handle);
 	pier_cuda_leave(memory->cuda, &saved);
 	return result;
 }
@@ -205,21 +184,16 @@ int pier_cuda_ipc_open(const struct pier_backend_ipc *ipc, const struct pier_mem
 
 void pier_cuda_ipc_close(struct pier_cuda_memory *memory)
 {
+	const struct pier_cuda *cuda = memory->cuda;
 	struct pier_cuda_saved saved;
-	CUresult error;
-	char text[160];
 
 	if (pier_cuda_was_freed(memory))
 		return;
-	if (pier_cuda_enter_memory(memory, &saved) != 0) {
+	if (pier_cuda_enter_memory(memory, &saved) == 0)
+		pier_cuda_warn(cuda, cuda->call.cuIpcCloseMemHandle(memory->start),
+			       "cuIpcCloseMemHandle", memory->start);
+	else
 		pier_warning("closing memory of another process: %s",
 			     pier_error_message());
-		return;
-	}
-	error = memory->cuda->call.cuIpcCloseMemHandle(memory->start);
 	pier_cuda_leave(memory->cuda, &saved);
-	if (error == CUDA_SUCCESS)
-		return;
-	pier_cuda_describe_error(memory->cuda, error, text, sizeof(text));
-	pier_warning("cuIpcCloseMemHandle of %#" PRIx64 ": %s", memory->start, text);
 }

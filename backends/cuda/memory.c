@@ -11,17 +11,29 @@
 #include "driver.h"
 #include "memory.h"
 
-/* Memory of cuMemMap(); only that has a handle to retain. */
-static bool is_mapped(const struct pier_cuda *cuda, uint64_t address)
+bool pier_cuda_read_attribute(const struct pier_cuda *cuda, uint64_t address,
+			      CUpointer_attribute attribute, void *ret_value)
+{
+	return cuda->call.cuPointerGetAttribute(ret_value, attribute, address) ==
+	       CUDA_SUCCESS;
+}
+
+/* Only memory of cuMemMap() has a handle to retain. */
+static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
+			    CUmemAllocationProp *ret_prop)
 {
 	CUmemGenericAllocationHandle handle;
+	bool known;
 
 	if (!cuda->call.cuMemRetainAllocationHandle ||
+	    !cuda->call.cuMemGetAllocationPropertiesFromHandle ||
 	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
 		    CUDA_SUCCESS)
 		return false;
+	known = cuda->call.cuMemGetAllocationPropertiesFromHandle(ret_prop, handle) ==
+		CUDA_SUCCESS;
 	cuda->call.cuMemRelease(handle);
-	return true;
+	return known;
 }
 
 static uint64_t combine_numbers(uint64_t buffer, uint64_t block)
@@ -42,6 +54,7 @@ bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_BUFFER_ID,
 					CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID };
 	void *values[] = { &buffer, &block };
+	CUmemAllocationProp prop;
 	bool known, has_block;
 
 	/*
@@ -54,12 +67,11 @@ bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 		*ret_identity = combine_numbers(buffer, block);
 		return true;
 	}
-	known = cuda->call.cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-						 address) == CUDA_SUCCESS;
-	has_block = cuda->call.cuPointerGetAttribute(&block,
-						     CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
-						     address) == CUDA_SUCCESS;
-	known = has_block || (known && !is_mapped(cuda, address));
+	known = pier_cuda_read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+					 &buffer);
+	has_block = pier_cuda_read_attribute(
+		cuda, address, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, &block);
+	known = has_block || (known && !read_properties(cuda, address, &prop));
 	if (known)
 		*ret_identity = combine_numbers(buffer, block);
 	return known;
@@ -165,25 +177,27 @@ int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
 	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_saved);
 }
 
+int pier_cuda_enter_live(const struct pier_cuda_memory *memory,
+			 struct pier_cuda_saved *ret_saved)
+{
+	int result = pier_cuda_enter_memory(memory, ret_saved);
+
+	return result == 0 ? pier_cuda_check_live(memory) : result;
+}
+
 const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
 {
-	switch (kind) {
-	case PIER_CUDA_LINEAR:
-		return "cuMemAlloc";
-	case PIER_CUDA_VMM:
-		return "VMM";
-	case PIER_CUDA_VMM_HOST:
-		return "VMM on the host";
-	case PIER_CUDA_POOL:
-		return "stream-ordered pool";
-	case PIER_CUDA_MANAGED:
-		return "managed memory";
-	case PIER_CUDA_HOST:
-		return "page-locked host";
-	case PIER_CUDA_OPENED:
-		return "memory of another process";
-	}
-	return "unknown";
+	static const char *const names[] = {
+		[PIER_CUDA_LINEAR] = "cuMemAlloc",
+		[PIER_CUDA_VMM] = "VMM",
+		[PIER_CUDA_VMM_HOST] = "VMM on the host",
+		[PIER_CUDA_POOL] = "stream-ordered pool",
+		[PIER_CUDA_MANAGED] = "managed memory",
+		[PIER_CUDA_HOST] = "page-locked host",
+		[PIER_CUDA_OPENED] = "memory of another process",
+	};
+
+	return names[kind];
 }
 
 /* Memory that the application mapped with cuMemMap(), one mapping next to the other. */
@@ -192,17 +206,6 @@ const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
  * Some drivers do not find live mappings by cuMemGetAddressRange() (version 535 on a
  * P100). The attributes came with CUDA 11.3.
  */
-static bool read_mapping_attributes(const struct pier_cuda *cuda, uint64_t address,
-				    CUdeviceptr *ret_start, size_t *ret_length)
-{
-	return cuda->call.cuPointerGetAttribute(ret_start,
-						CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-						address) == CUDA_SUCCESS &&
-	       cuda->call.cuPointerGetAttribute(ret_length,
-						CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
-						address) == CUDA_SUCCESS;
-}
-
 CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 				uint64_t *ret_start, uint64_t *ret_length)
 {
@@ -211,31 +214,16 @@ CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 	CUresult error = cuda->call.cuMemGetAddressRange(&start, &length, address);
 
 	if (error != CUDA_SUCCESS &&
-	    !read_mapping_attributes(cuda, address, &start, &length))
+	    (!pier_cuda_read_attribute(cuda, address,
+				       CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, &start) ||
+	     !pier_cuda_read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+				       &length)))
 		return error;
 	if (address < start || address - start >= length)
 		return CUDA_ERROR_NOT_MAPPED;
 	*ret_start = start;
 	*ret_length = length;
 	return CUDA_SUCCESS;
-}
-
-/* Only memory of cuMemMap() has a handle to retain. */
-static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
-			    CUmemAllocationProp *ret_prop)
-{
-	CUmemGenericAllocationHandle handle;
-	bool known;
-
-	if (!cuda->call.cuMemRetainAllocationHandle ||
-	    !cuda->call.cuMemGetAllocationPropertiesFromHandle ||
-	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
-		    CUDA_SUCCESS)
-		return false;
-	known = cuda->call.cuMemGetAllocationPropertiesFromHandle(ret_prop, handle) ==
-		CUDA_SUCCESS;
-	cuda->call.cuMemRelease(handle);
-	return known;
 }
 
 static bool is_on_host(const CUmemAllocationProp *prop)
@@ -312,9 +300,9 @@ bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address)
 {
 	unsigned int capable = 0;
 
-	return cuda->call.cuPointerGetAttribute(
-		       &capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
-		       address) == CUDA_SUCCESS &&
+	return pier_cuda_read_attribute(cuda, address,
+					CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+					&capable) &&
 	       capable;
 }
 
@@ -351,7 +339,7 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 	struct pier_cuda_saved saved;
 	const struct pier_cuda_memory *state = memory->state;
 	char text[160];
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
 	int result;
 
 	if (!pier_cuda_is_mapped(state)) {
@@ -360,9 +348,9 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		return 0;
 	}
 	result = pier_cuda_enter_memory(state, &saved);
-	if (result != 0)
-		return result;
-	error = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
+	if (result == 0)
+		error = pier_cuda_read_mapping(state->cuda, address, ret_start,
+					       ret_length);
 	if (error != CUDA_SUCCESS) {
 		pier_cuda_describe_error(state->cuda, error, text, sizeof(text));
 		result = pier_fail(EINVAL,
@@ -412,16 +400,6 @@ static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
 	return true;
 }
 
-/*
- * Returns false, and leaves *ret_value alone, if this driver does not know the attribute.
- */
-static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
-			   CUpointer_attribute attribute, void *ret_value)
-{
-	return cuda->call.cuPointerGetAttribute(ret_value, attribute, address) ==
-	       CUDA_SUCCESS;
-}
-
 /* The attributes came with CUDA 10.2; cuMemGetAddressRange() knows device memory only. */
 static CUresult read_range(struct pier_cuda_memory *memory, uint64_t address)
 {
@@ -430,9 +408,10 @@ static CUresult read_range(struct pier_cuda_memory *memory, uint64_t address)
 	size_t length = 0;
 	CUresult error;
 
-	if (!read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-			    &start) ||
-	    !read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &length) ||
+	if (!pier_cuda_read_attribute(cuda, address,
+				      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &start) ||
+	    !pier_cuda_read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+				      &length) ||
 	    length == 0) {
 		error = cuda->call.cuMemGetAddressRange(&start, &length, address);
 		if (error != CUDA_SUCCESS)
@@ -462,8 +441,8 @@ static CUresult read_host(struct pier_cuda_memory *memory, uint64_t address)
 	if (error != CUDA_SUCCESS)
 		memory->start = address;
 	/* Registered memory may have another address on the device. */
-	if (!read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-			    &cpu) ||
+	if (!pier_cuda_read_attribute(memory->cuda, address,
+				      CU_POINTER_ATTRIBUTE_HOST_POINTER, &cpu) ||
 	    !cpu)
 		cpu = (void *)(uintptr_t)address;
 	memory->kind = PIER_CUDA_HOST;
@@ -482,8 +461,8 @@ static CUresult read_kind(struct pier_cuda_memory *memory, const struct pointer 
 		return read_range(memory, address);
 	}
 	/* Check this before the type: memory of cuMemCreate() may be on the host. */
-	if (read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-			   &pool) &&
+	if (pier_cuda_read_attribute(memory->cuda, address,
+				     CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, &pool) &&
 	    pool) {
 		memory->kind = PIER_CUDA_POOL;
 		return read_range(memory, address);

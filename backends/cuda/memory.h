@@ -73,6 +73,10 @@ int pier_cuda_check_live(const struct pier_cuda_memory *memory);
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
 			   struct pier_cuda_saved *ret_saved);
 
+/* The same with pier_cuda_check_live(). */
+int pier_cuda_enter_live(const struct pier_cuda_memory *memory,
+			 struct pier_cuda_saved *ret_saved);
+
 /* The kind in words: "cuMemAlloc". */
 const char *pier_cuda_kind_name(enum pier_cuda_kind kind);
 
@@ -108,6 +112,12 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
  */
 CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 				uint64_t *ret_start, uint64_t *ret_length);
+
+/*
+ * Returns false, and leaves *ret_value alone, if this driver does not know the attribute.
+ */
+bool pier_cuda_read_attribute(const struct pier_cuda *cuda, uint64_t address,
+			      CUpointer_attribute attribute, void *ret_value);
 
 bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address);
 
