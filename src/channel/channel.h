@@ -22,6 +22,7 @@ enum pier_channel_state {
 struct pier_keepalive {
 	int64_t since;	    /* no completion since then, see pier_now(); 0: unknown */
 	uint64_t completed; /* completions of both queues at that time */
+	int64_t stops_at;   /* when stopping the channel ends, at the latest; 0: no */
 	uint32_t polls;	    /* since the clock was last read */
 	bool outstanding;
 };

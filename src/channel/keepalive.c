@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+
 #include <pier/recovery.h>
 
 #include "channel/collect.h"
@@ -41,14 +43,30 @@ static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 	return keepalive->since + (int64_t)channel->attr.keepalive_ms * 1000000;
 }
 
+/* The checks run within polls, so a stop is finished by a later one: none waits. */
+static bool finish_stop(struct pier_channel *channel, int64_t now)
+{
+	struct pier_keepalive *keepalive = &channel->keepalive;
+
+	if (!keepalive->stops_at ||
+	    !pier_finish_stop(channel, now >= keepalive->stops_at))
+		return false;
+	keepalive->stops_at = 0;
+	return true;
+}
+
 /* The peer cannot be reached: stop waiting for it. */
 static void break_unreachable(struct pier_channel *channel, int error)
 {
+	char cause[sizeof(channel->cause)];
+
 	if (!channel->provider->explains_posts)
 		pier_clear_error();
 	error = pier_fail_because(error, "post a keepalive");
-	pier_stop_because(channel, error, "%s; everything outstanding was stopped",
-			  pier_error_message());
+	snprintf(cause, sizeof(cause), "%s; everything outstanding was stopped",
+		 pier_error_message());
+	pier_break_channel(channel, error, cause);
+	channel->keepalive.stops_at = pier_begin_stop(channel);
 }
 
 /*
@@ -69,43 +87,54 @@ static void post_keepalive(struct pier_channel *channel)
 		channel->keepalive.outstanding = true;
 }
 
-/* Returns when the channel has to be checked again. */
-static int64_t check_member(struct pier_channel *channel, int64_t now)
+/* Returns whether the channel has been stopped. */
+static bool check_channel(struct pier_channel *channel, int64_t now)
 {
-	int64_t interval = (int64_t)channel->attr.keepalive_ms * 1000000;
-	int64_t due = is_idle(channel) ? keepalive_due(channel, now) : INT64_MAX;
-
-	if (due <= now)
+	if (is_idle(channel) && now >= keepalive_due(channel, now))
 		post_keepalive(channel);
-	/* It may be idle from now on. */
-	return due > now && due < now + interval ? due : now + interval;
+	return finish_stop(channel, now);
 }
 
-void pier_keepalive_check_members(struct pier_cq *cq)
+/* When the channel has to be checked again, after it was checked now. */
+static int64_t next_check(struct pier_channel *channel, int64_t now)
+{
+	int64_t next = now + (int64_t)channel->attr.keepalive_ms * 1000000;
+	int64_t due = is_idle(channel)		    ? keepalive_due(channel, now)
+		      : channel->keepalive.stops_at ? channel->keepalive.stops_at
+						    : INT64_MAX;
+
+	/* It may be idle from now on. */
+	return due < next ? due : next;
+}
+
+int pier_keepalive_check_members(struct pier_cq *cq)
 {
 	int64_t now = pier_now(), next = INT64_MAX, at;
+	int stopped = 0;
 
 	if (now < cq->keepalive_at)
-		return;
+		return 0;
 	for (size_t i = 0; i < (size_t)1 << cq->bucket_bits; i++) {
 		for (struct pier_channel *channel = cq->buckets[i]; channel;
 		     channel = channel->cq_next) {
-			at = channel->attr.keepalive_ms ? check_member(channel, now)
-							: INT64_MAX;
+			if (!channel->attr.keepalive_ms)
+				continue;
+			stopped += check_channel(channel, now);
+			at = next_check(channel, now);
 			next = at < next ? at : next;
 		}
 	}
 	cq->keepalive_at = next;
+	return stopped;
 }
 
-void pier_keepalive_check(struct pier_channel *channel)
+int pier_keepalive_check(struct pier_channel *channel)
 {
-	int64_t now = pier_now();
+	int stopped = check_channel(channel, pier_now());
 
-	if (is_idle(channel) && now >= keepalive_due(channel, now))
-		post_keepalive(channel);
 	if (channel->attr.cq && channel->attr.cq->keepalive_count)
-		pier_keepalive_check_members(channel->attr.cq);
+		stopped += pier_keepalive_check_members(channel->attr.cq);
+	return stopped;
 }
 
 void pier_keepalive_check_rarely(struct pier_channel *channel)
@@ -127,6 +156,8 @@ int pier_channel_next_ms(struct pier_channel *channel)
 	PIER_REFUSE_NULL(channel);
 	if (channel->attr.cq)
 		return pier_cq_next_ms(channel->attr.cq);
+	if (channel->keepalive.stops_at)
+		return pier_poll_timeout(channel->keepalive.stops_at);
 	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))
 				: -1;
 }

@@ -38,7 +38,7 @@ int pier_channel_arm(struct pier_channel *channel)
 
 	if (before < 0)
 		return before;
-	pier_keep_alive(channel);
+	before += pier_keep_alive(channel);
 	error = pier_request_event(channel->provider, &channel->completions);
 	after = error ? error : collect_for_all(channel);
 	if (after < 0)

@@ -63,10 +63,10 @@ static void add_fd(struct pier_wait_pass *pass, struct pier_channel *channel)
  */
 static int arm_channel(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
-	int count = 0;
+	int count;
 
 	if (channel->attr.cq && channel->attr.cq == pass->armed)
-		pier_keep_alive(channel);
+		count = pier_keep_alive(channel);
 	else
 		count = pier_channel_arm(channel);
 	pass->armed = channel->attr.cq;

@@ -246,6 +246,36 @@ static void stops_if_posting_fails(void **state)
 	close_channel(channel);
 }
 
+/* A device that flushes nothing is given a second, and polls do not spend it waiting. */
+static void poll_does_not_wait_for_the_stop(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+	struct pier_result result;
+	struct pier_work work;
+	int64_t begin;
+
+	(void)state;
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
+	manual_clock_advance(MINUTE);
+	fake.never_flushes = true;
+	fake.fail_call = fake.calls + 1;
+	begin = hurry();
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_passed(begin, 0);
+	expect_result(pier_channel_error(channel, NULL, 0), -ENOSPC);
+	assert_int_equal(pier_work_poll(channel, work, &result), 0);
+	assert_int_equal(pier_channel_arm(channel), 0);
+	assert_int_equal(pier_channel_next_ms(channel), 1000);
+	manual_clock_advance(1000);
+	assert_int_equal(pier_channel_next_ms(channel), 0);
+	assert_int_equal(pier_channel_arm(channel), 1);
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+	assert_int_equal(pier_work_poll(channel, work, &result), 1);
+	assert_int_equal(result.error, -ECANCELED);
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	close_channel(channel);
+}
+
 /* Only a keepalive that is due wakes the thread. */
 static void sends_while_a_thread_waits(void **state)
 {
@@ -407,6 +437,33 @@ static void queue_keeps_the_shortest_time(void **state)
 	close_shared(cq, slow, fast);
 }
 
+static void queue_poll_does_not_wait_for_the_stop(void **state)
+{
+	struct pier_cq *cq = shared_cq();
+	struct pier_channel *a = member(cq, MINUTE), *b = member(cq, 0), *ready[4];
+	struct pier_work work;
+	int64_t begin;
+
+	(void)state;
+	expect_ok(pier_channel_post_recv(a, NULL, 0, &work));
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	manual_clock_advance(MINUTE);
+	fake.never_flushes = true;
+	fake.fail_call = fake.calls + 1;
+	begin = hurry();
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	expect_passed(begin, 0);
+	assert_int_equal(pier_cq_next_ms(cq), 1000);
+	manual_clock_advance(1000);
+	/* Arming another channel of the queue must not lead to sleep. */
+	assert_int_equal(pier_channel_arm(b), 1);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 1);
+	assert_ptr_equal(ready[0], a);
+	expect_result(test_work_wait(a, work, 0, NULL), -ECANCELED);
+	fake.fail_call = 0;
+	close_shared(cq, a, b);
+}
+
 /* While a thread waits for one channel, nobody else looks after the others. */
 static void wait_sends_those_of_the_whole_queue(void **state)
 {
@@ -454,11 +511,13 @@ int main(void)
 		counter_case(reports_that_the_peer_is_gone),
 		counter_case(reports_that_the_peer_refuses_it),
 		counter_case(stops_if_posting_fails),
+		counter_case(poll_does_not_wait_for_the_stop),
 		counter_case(sends_while_a_thread_waits),
 		counter_case(sends_while_a_thread_spins),
 		counter_case(repeats_keepalives),
 		counter_case(queue_says_when_the_next_is_due),
 		counter_case(queue_keeps_the_shortest_time),
+		counter_case(queue_poll_does_not_wait_for_the_stop),
 		counter_case(wait_sends_those_of_the_whole_queue),
 		counter_case(sends_while_a_counter_waits),
 		counter_case(polling_rarely_reads_the_clock),
