@@ -39,14 +39,15 @@ int pier_hip_take_stream(const struct pier_hip *hip, int device,
 {
 	struct ihipStream_t *stream = device < MOST_KEPT ? atomic_load(&kept[device])
 							 : NULL;
-	unsigned int error;
+	int result;
 
 	if (!stream) {
-		error = hip->hipStreamCreateWithFlags(&stream,
-						      PIER_HIP_STREAM_NON_BLOCKING);
-		if (error != PIER_HIP_SUCCESS)
-			return pier_hip_fail(hip, error, "making a stream on device %d",
-					     device);
+		result = pier_hip_check(hip,
+					hip->hipStreamCreateWithFlags(
+						&stream, PIER_HIP_STREAM_NON_BLOCKING),
+					"making a stream on device %d", device);
+		if (result != 0)
+			return result;
 		stream = keep_stream(hip, device, stream);
 	}
 	*ret_stream = stream;
@@ -98,26 +99,8 @@ static unsigned int start_copy(const struct pier_hip *hip, const struct copy *co
 	}
 }
 
-static int try_copy(const struct pier_hip_memory *state, const struct copy *copy,
-		    unsigned int *ret_error, bool *ret_gone)
-{
-	const struct pier_hip *hip = state->hip;
-	struct ihipStream_t *stream = NULL;
-	unsigned int error;
-	int result = pier_hip_take_stream(hip, state->device, &stream);
-
-	if (result != 0)
-		return result;
-	error = start_copy(hip, copy, stream);
-	if (error == PIER_HIP_SUCCESS)
-		error = hip->hipStreamSynchronize(stream);
-	*ret_gone = pier_hip_put_stream(hip, state->device, stream, error);
-	*ret_error = error;
-	return 0;
-}
-
-static int fail_copy(const struct pier_hip_memory *state, unsigned int error,
-		     const struct copy *copy)
+static int check_copy(const struct pier_hip_memory *state, unsigned int error,
+		      const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
@@ -125,29 +108,9 @@ static int fail_copy(const struct pier_hip_memory *state, unsigned int error,
 		[CLEAR] = { "clearing", "on" },
 	};
 
-	return pier_hip_fail(state->hip, error, "%s %llu bytes %s device %d",
-			     words[copy->direction][0], (unsigned long long)copy->length,
-			     words[copy->direction][1], state->device);
-}
-
-static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
-{
-	unsigned int error = PIER_HIP_SUCCESS;
-	bool gone = false;
-	int result = try_copy(state, copy, &error, &gone);
-
-	if (result == 0 && gone)
-		result = try_copy(state, copy, &error, &gone);
-	if (result != 0 || error == PIER_HIP_SUCCESS)
-		return result;
-	return fail_copy(state, error, copy);
-}
-
-int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t length)
-{
-	struct copy copy = { CLEAR, pointer, NULL, length };
-
-	return run_copy(state, &copy);
+	return pier_hip_check(state->hip, error, "%s %llu bytes %s device %d",
+			      words[copy->direction][0], (unsigned long long)copy->length,
+			      words[copy->direction][1], state->device);
 }
 
 /* One HIP copy cannot cross segments: how much of [device, device + left) it can copy. */
@@ -168,40 +131,66 @@ static int measure_piece(const struct pier_hip_memory *state, const void *device
 	return 0;
 }
 
-static void skip_piece(struct copy *piece)
+/*
+ * Put a copy into a stream, segment by segment.
+ *
+ * Returns an errno; with 0, HIP's error is in ret_error.
+ */
+static int queue_pieces(const struct pier_hip_memory *state, struct copy piece,
+			struct ihipStream_t *stream, unsigned int *ret_error)
 {
-	piece->device = (char *)piece->device + piece->length;
-	piece->host = (char *)piece->host + piece->length;
-}
-
-static int copy_by_segments(const struct pier_hip_memory *state, struct copy copy)
-{
-	uint64_t left = copy.length;
+	uint64_t left = piece.length;
 	int result = 0;
 
-	for (; result == 0 && left > 0; left -= copy.length) {
-		result = measure_piece(state, copy.device, left, &copy.length);
+	*ret_error = PIER_HIP_SUCCESS;
+	for (; result == 0 && *ret_error == PIER_HIP_SUCCESS && left > 0;
+	     left -= piece.length) {
+		result = measure_piece(state, piece.device, left, &piece.length);
 		if (result == 0)
-			result = run_copy(state, &copy);
-		skip_piece(&copy);
+			*ret_error = start_copy(state->hip, &piece, stream);
+		piece.device = (char *)piece.device + piece.length;
+		if (piece.host)
+			piece.host = (char *)piece.host + piece.length;
 	}
 	return result;
+}
+
+/* In pier's own stream; a second time if hipDeviceReset() has destroyed it. */
+static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
+{
+	unsigned int error = PIER_HIP_SUCCESS, ended;
+	struct ihipStream_t *stream;
+	bool gone = true;
+	int result = 0;
+
+	for (int tries = 0; result == 0 && gone && tries < 2; tries++) {
+		result = pier_hip_take_stream(state->hip, state->device, &stream);
+		if (result != 0)
+			return result;
+		result = queue_pieces(state, *copy, stream, &error);
+		/* The caller may reuse its memory after an error. */
+		ended = state->hip->hipStreamSynchronize(stream);
+		error = error == PIER_HIP_SUCCESS ? ended : error;
+		gone = pier_hip_put_stream(state->hip, state->device, stream, error);
+	}
+	return result == 0 ? check_copy(state, error, copy) : result;
+}
+
+int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t length)
+{
+	struct copy copy = { CLEAR, pointer, NULL, length };
+
+	return run_copy(state, &copy);
 }
 
 static int run_live_copy(const struct pier_memory *memory, const struct copy *copy)
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_hip_saved saved;
-	int result;
+	int result = pier_hip_enter_live(memory, &saved);
 
-	result = pier_hip_check_owner(state->hip);
-	if (result != 0)
-		return result;
-	result = pier_hip_enter(state->hip, state->device, &saved);
 	if (result == 0)
-		result = pier_hip_check_live(memory);
-	if (result == 0)
-		result = copy_by_segments(state, *copy);
+		result = run_copy(state, copy);
 	pier_hip_leave(state->hip, &saved);
 	return result;
 }
@@ -237,27 +226,7 @@ struct started_copy {
 	struct ihipEvent_t *event;
 };
 
-/* Returns an errno; with 0, HIP's error is in ret_error. */
-static int queue_pieces(const struct started_copy *started, struct ihipStream_t *stream,
-			unsigned int *ret_error)
-{
-	const struct pier_hip_memory *state = started->state;
-	struct copy piece = started->copy;
-	uint64_t left = piece.length;
-	int result = 0;
-
-	for (; result == 0 && *ret_error == PIER_HIP_SUCCESS && left > 0;
-	     left -= piece.length) {
-		result = measure_piece(state, piece.device, left, &piece.length);
-		if (result == 0)
-			*ret_error = start_copy(state->hip, &piece, stream);
-		skip_piece(&piece);
-	}
-	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
-		*ret_error = state->hip->hipEventRecord(started->event, stream);
-	return result;
-}
-
+/* Returns as queue_pieces(). */
 static int queue_copy(struct started_copy *started, struct ihipStream_t *stream,
 		      unsigned int *ret_error)
 {
@@ -270,7 +239,9 @@ static int queue_copy(struct started_copy *started, struct ihipStream_t *stream,
 							  PIER_HIP_EVENT_BLOCKING_SYNC);
 	if (*ret_error != PIER_HIP_SUCCESS)
 		return 0;
-	result = queue_pieces(started, stream, ret_error);
+	result = queue_pieces(state, started->copy, stream, ret_error);
+	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
+		*ret_error = hip->hipEventRecord(started->event, stream);
 	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
 		return 0;
 	/* The caller may reuse its memory after an error. */
@@ -288,7 +259,6 @@ static int queue_in_own_stream(struct started_copy *started, unsigned int *ret_e
 	int result = 0;
 
 	for (int tries = 0; result == 0 && gone && tries < 2; tries++) {
-		stream = NULL;
 		result = pier_hip_take_stream(state->hip, state->device, &stream);
 		if (result != 0)
 			return result;
@@ -304,17 +274,13 @@ static int start_in_stream(const struct pier_memory *memory, struct started_copy
 	const struct pier_hip_memory *state = started->state;
 	struct pier_hip_saved saved;
 	unsigned int error = PIER_HIP_SUCCESS;
-	int result = pier_hip_enter(state->hip, state->device, &saved);
+	int result = pier_hip_enter_live(memory, &saved);
 
-	if (result == 0)
-		result = pier_hip_check_live(memory);
 	if (result == 0)
 		result = stream ? queue_copy(started, stream, &error)
 				: queue_in_own_stream(started, &error);
 	pier_hip_leave(state->hip, &saved);
-	if (result == 0 && error != PIER_HIP_SUCCESS)
-		result = fail_copy(state, error, &started->copy);
-	return result;
+	return result == 0 ? check_copy(state, error, &started->copy) : result;
 }
 
 /* The CPU copies memory that it reaches, after the work of the stream. */
@@ -322,19 +288,12 @@ static int wait_for_stream(const struct pier_hip_memory *state,
 			   struct ihipStream_t *stream)
 {
 	struct pier_hip_saved saved;
-	unsigned int error;
-	int result = pier_hip_check_owner(state->hip);
+	int result = pier_hip_enter_memory(state, &saved);
 
-	if (result != 0)
-		return result;
-	result = pier_hip_enter(state->hip, state->device, &saved);
-	if (result == 0) {
-		error = state->hip->hipStreamSynchronize(stream);
-		if (error != PIER_HIP_SUCCESS)
-			result = pier_hip_fail(state->hip, error,
-					       "waiting for a stream of device %d",
-					       state->device);
-	}
+	if (result == 0)
+		result = pier_hip_check(
+			state->hip, state->hip->hipStreamSynchronize(stream),
+			"waiting for a stream of device %d", state->device);
 	pier_hip_leave(state->hip, &saved);
 	return result;
 }
@@ -361,9 +320,6 @@ int pier_hip_copy_start(const struct pier_memory *memory,
 
 	if (memory->cpu)
 		return copy_by_cpu(memory, copy);
-	result = pier_hip_check_owner(state->hip);
-	if (result != 0)
-		return result;
 	started = malloc(sizeof(*started));
 	if (!started)
 		return pier_fail(ENOMEM, "no memory for a copy's description");
@@ -409,29 +365,23 @@ int pier_hip_copy_query(void *copy)
 	pier_hip_leave(state->hip, &saved);
 	if (error == PIER_HIP_NOT_READY)
 		return 0;
-	result = error == PIER_HIP_SUCCESS ? 1 : fail_copy(state, error, &started->copy);
+	result = check_copy(state, error, &started->copy);
 	free(started);
-	return result;
+	return result == 0 ? 1 : result;
 }
 
 int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_hip_saved saved;
-	unsigned int error;
-	int result;
+	int result = pier_hip_enter_memory(state, &saved);
 
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
-	result = pier_hip_enter(state->hip, state->device, &saved);
-	if (result == 0) {
-		error = state->hip->hipHostRegister(addr, length,
-						    PIER_HIP_REGISTER_PORTABLE);
-		if (error != PIER_HIP_SUCCESS)
-			result = pier_hip_fail(state->hip, error,
-					       "locking %llu bytes at %p",
-					       (unsigned long long)length, addr);
-	}
+	if (result == 0)
+		result = pier_hip_check(state->hip,
+					state->hip->hipHostRegister(
+						addr, length, PIER_HIP_REGISTER_PORTABLE),
+					"locking %llu bytes at %p",
+					(unsigned long long)length, addr);
 	pier_hip_leave(state->hip, &saved);
 	return result;
 }

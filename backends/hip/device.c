@@ -40,7 +40,7 @@ static void restore_capture(const struct pier_hip *hip,
 int pier_hip_enter(const struct pier_hip *hip, int device,
 		   struct pier_hip_saved *ret_saved)
 {
-	unsigned int error;
+	int result;
 
 	*ret_saved = (struct pier_hip_saved){
 		.clean = hip->hipPeekAtLastError() == PIER_HIP_SUCCESS,
@@ -48,16 +48,14 @@ int pier_hip_enter(const struct pier_hip *hip, int device,
 	relax_capture(hip, ret_saved);
 	if (device < 0)
 		return 0;
-	error = hip->hipGetDevice(&ret_saved->device);
-	if (error != PIER_HIP_SUCCESS)
-		return pier_hip_fail(hip, error, "asking for the current device");
-	if (ret_saved->device == device)
-		return 0;
-	error = hip->hipSetDevice(device);
-	if (error != PIER_HIP_SUCCESS)
-		return pier_hip_fail(hip, error, "making device %d current", device);
-	ret_saved->changed = true;
-	return 0;
+	result = pier_hip_check(hip, hip->hipGetDevice(&ret_saved->device),
+				"asking for the current device");
+	if (result != 0 || ret_saved->device == device)
+		return result;
+	result = pier_hip_check(hip, hip->hipSetDevice(device),
+				"making device %d current", device);
+	ret_saved->changed = result == 0;
+	return result;
 }
 
 void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_saved *saved)
@@ -102,10 +100,8 @@ int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count)
 
 	if (error == PIER_HIP_NO_DEVICE || (error == PIER_HIP_SUCCESS && count <= 0))
 		return fail_without_device();
-	if (error != PIER_HIP_SUCCESS)
-		return pier_hip_fail(hip, error, "counting HIP's devices");
 	*ret_count = count;
-	return 0;
+	return pier_hip_check(hip, error, "counting HIP's devices");
 }
 
 volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int device)

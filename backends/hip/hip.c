@@ -170,22 +170,14 @@ static int fail_refused(const struct pier_memory *memory,
 			     (unsigned long long)length, (unsigned long long)address);
 }
 
-static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
+static int check_request(const struct pier_hip_memory *state, enum pier_mapping mapping)
 {
-	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_saved saved;
 	int result = pier_hip_check_owner(state->hip);
 
-	if (result == 0 && state->kind == PIER_HIP_VIRTUAL)
-		result = check_segment_functions(state->hip);
-	else if (result == 0)
-		result = check_functions(state->hip, mapping);
 	if (result != 0)
 		return result;
-	pier_hip_enter(state->hip, -1, &saved);
-	result = pier_hip_check_live(memory);
-	pier_hip_leave(state->hip, &saved);
-	return result;
+	return state->kind == PIER_HIP_VIRTUAL ? check_segment_functions(state->hip)
+					       : check_functions(state->hip, mapping);
 }
 
 static int hip_export(const struct pier_memory *memory,
@@ -197,7 +189,7 @@ static int hip_export(const struct pier_memory *memory,
 	struct pier_hip_saved saved;
 	unsigned int status;
 	uint64_t offset = 0;
-	int fd = -1, result = check_request(memory, request->mapping);
+	int fd = -1, result = check_request(state, request->mapping);
 
 	if (result != 0)
 		return result;
@@ -206,7 +198,9 @@ static int hip_export(const struct pier_memory *memory,
 	if (status != PIER_HSA_SUCCESS)
 		return pier_hsa_fail(status, "initialising HSA");
 	pier_hip_enter(hip, -1, &saved);
-	status = call_export(state, request, &fd, &offset);
+	result = pier_hip_check_live(memory);
+	if (result == 0)
+		status = call_export(state, request, &fd, &offset);
 	if (status != PIER_HSA_SUCCESS)
 		result = fail_refused(memory, request, status);
 	pier_hip_leave(hip, &saved);
@@ -239,33 +233,27 @@ static void hip_close_export(struct pier_backend_export *dmabuf)
 	hip->hsa_shut_down();
 }
 
-static int fail_unit(const char *unit)
-{
-	return pier_fail(
-		EINVAL,
-		"hip has the units N, N:host and N:fine, where N is the number of "
-		"a device, but \"%s\" was asked for",
-		unit);
-}
-
 /* A number that is too large for any device becomes INT_MAX. */
 static int parse_unit(const char *unit, int *ret_device, enum pier_hip_kind *ret_kind)
 {
-	size_t digits = strspn(unit, "0123456789");
-	unsigned long number;
+	static const char *const suffixes[] = {
+		[PIER_HIP_DEVICE] = "",
+		[PIER_HIP_FINE] = ":fine",
+		[PIER_HIP_HOST] = ":host",
+	};
+	size_t digits = strspn(unit, "0123456789"), kind = 0;
+	unsigned long number = strtoul(unit, NULL, 10);
 
-	if (digits == 0 || (digits > 1 && unit[0] == '0'))
-		return fail_unit(unit);
-	if (unit[digits] == '\0')
-		*ret_kind = PIER_HIP_DEVICE;
-	else if (strcmp(unit + digits, ":host") == 0)
-		*ret_kind = PIER_HIP_HOST;
-	else if (strcmp(unit + digits, ":fine") == 0)
-		*ret_kind = PIER_HIP_FINE;
-	else
-		return fail_unit(unit);
-	number = strtoul(unit, NULL, 10);
+	while (kind <= PIER_HIP_HOST && strcmp(unit + digits, suffixes[kind]) != 0)
+		kind++;
+	if (digits == 0 || (digits > 1 && unit[0] == '0') || kind > PIER_HIP_HOST)
+		return pier_fail(
+			EINVAL,
+			"hip has the units N, N:host and N:fine, where N is the number "
+			"of a device, but \"%s\" was asked for",
+			unit);
 	*ret_device = number < INT_MAX ? (int)number : INT_MAX;
+	*ret_kind = (enum pier_hip_kind)kind;
 	return 0;
 }
 
@@ -282,8 +270,8 @@ static int check_device(const struct pier_hip *hip, const char *unit, int device
 			 count, count - 1, unit);
 }
 
-static int fail_alloc(const struct pier_hip *hip, unsigned int error, uint64_t length,
-		      const struct pier_hip_memory *state)
+static int check_alloc(const struct pier_hip *hip, unsigned int error, uint64_t length,
+		       const struct pier_hip_memory *state)
 {
 	size_t available = 0, total = 0;
 
@@ -292,10 +280,10 @@ static int fail_alloc(const struct pier_hip *hip, unsigned int error, uint64_t l
 		return pier_fail(
 			ENOMEM, "device %d has no %llu bytes: %zu of its %zu are free",
 			state->device, (unsigned long long)length, available, total);
-	return pier_hip_fail(hip, error, "allocating %llu bytes %s device %d",
-			     (unsigned long long)length,
-			     state->kind == PIER_HIP_HOST ? "of host memory for" : "on",
-			     state->device);
+	return pier_hip_check(hip, error, "allocating %llu bytes %s device %d",
+			      (unsigned long long)length,
+			      state->kind == PIER_HIP_HOST ? "of host memory for" : "on",
+			      state->device);
 }
 
 static void free_pointer(const struct pier_hip *hip, enum pier_hip_kind kind,
@@ -324,7 +312,7 @@ static int call_alloc(const struct pier_hip *hip, const struct pier_hip_memory *
 		error = hip->hipHostMalloc(ret_pointer, length, 0);
 	else
 		error = hip->hipMalloc(ret_pointer, length);
-	return error == PIER_HIP_SUCCESS ? 0 : fail_alloc(hip, error, length, state);
+	return check_alloc(hip, error, length, state);
 }
 
 static int alloc_pages(struct pier_hip_memory *state, uint64_t length,
@@ -361,63 +349,44 @@ static int alloc_pages(struct pier_hip_memory *state, uint64_t length,
 	return 0;
 }
 
-static int alloc_on_device(struct pier_hip_memory *state, const char *unit,
-			   uint64_t length, struct pier_memory *ret_memory)
-{
-	const struct pier_hip *hip = state->hip;
-	struct pier_hip_saved outer, inner;
-	int result = pier_hip_enter(hip, -1, &outer);
-
-	if (result == 0)
-		result = check_device(hip, unit, state->device);
-	if (result == 0) {
-		result = pier_hip_enter(hip, state->device, &inner);
-		if (result == 0)
-			result = alloc_pages(state, length, ret_memory);
-		pier_hip_leave(hip, &inner);
-	}
-	pier_hip_leave(hip, &outer);
-	return result;
-}
-
+/* Read a unit, NULL for the first device, and open HIP. */
 static int open_unit(const char *unit, struct pier_hip_memory *ret_memory)
 {
-	int result = parse_unit(unit, &ret_memory->device, &ret_memory->kind);
+	struct pier_hip_saved saved;
+	int result;
 
-	return result == 0 ? pier_hip_open(&ret_memory->hip) : result;
+	if (!unit)
+		unit = "0";
+	result = parse_unit(unit, &ret_memory->device, &ret_memory->kind);
+	if (result == 0)
+		result = pier_hip_open(&ret_memory->hip);
+	if (result != 0)
+		return result;
+	result = pier_hip_enter(ret_memory->hip, -1, &saved);
+	if (result == 0)
+		result = check_device(ret_memory->hip, unit, ret_memory->device);
+	pier_hip_leave(ret_memory->hip, &saved);
+	return result;
 }
 
 static int hip_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct pier_hip_memory opened = { .hip = NULL }, *state;
-	int result;
+	struct pier_hip_saved saved;
+	int result = open_unit(unit, &opened);
 
-	if (!unit)
-		unit = "0";
-	result = open_unit(unit, &opened);
 	if (result != 0)
 		return result;
 	state = malloc(sizeof(*state));
 	if (!state)
 		return pier_fail(ENOMEM, "no memory for the description of memory");
 	*state = opened;
-	result = alloc_on_device(state, unit, length, ret_memory);
+	result = pier_hip_enter(state->hip, state->device, &saved);
+	if (result == 0)
+		result = alloc_pages(state, length, ret_memory);
+	pier_hip_leave(opened.hip, &saved);
 	if (result != 0)
 		free(state);
-	return result;
-}
-
-static int make_stream(const struct pier_hip *hip, int device)
-{
-	struct ihipStream_t *stream = NULL;
-	struct pier_hip_saved saved;
-	int result = pier_hip_enter(hip, device, &saved);
-
-	if (result == 0)
-		result = pier_hip_take_stream(hip, device, &stream);
-	if (result == 0)
-		pier_hip_put_stream(hip, device, stream, PIER_HIP_SUCCESS);
-	pier_hip_leave(hip, &saved);
 	return result;
 }
 
@@ -429,19 +398,17 @@ static int make_stream(const struct pier_hip *hip, int device)
 static int hip_warm_up(const char *unit)
 {
 	struct pier_hip_memory opened = { .hip = NULL };
+	struct ihipStream_t *stream;
 	struct pier_hip_saved saved;
-	int result;
+	int result = open_unit(unit, &opened);
 
-	if (!unit)
-		unit = "0";
-	result = open_unit(unit, &opened);
 	if (result != 0)
 		return result;
-	result = pier_hip_enter(opened.hip, -1, &saved);
+	result = pier_hip_enter(opened.hip, opened.device, &saved);
 	if (result == 0)
-		result = check_device(opened.hip, unit, opened.device);
+		result = pier_hip_take_stream(opened.hip, opened.device, &stream);
 	if (result == 0)
-		result = make_stream(opened.hip, opened.device);
+		pier_hip_put_stream(opened.hip, opened.device, stream, PIER_HIP_SUCCESS);
 	pier_hip_leave(opened.hip, &saved);
 	return result;
 }

@@ -497,13 +497,17 @@ static int fail_with_code(const struct code *code, const char *other, unsigned i
 			 advice ? advice : "");
 }
 
-int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *format, ...)
+int pier_hip_check(const struct pier_hip *hip, unsigned int error, const char *format,
+		   ...)
 {
 	const struct code *code = find_hip_code(error);
-	const char *name = code ? NULL : hip->hipGetErrorName(error);
+	const char *name;
 	va_list args;
 	int result;
 
+	if (error == PIER_HIP_SUCCESS)
+		return 0;
+	name = code ? NULL : hip->hipGetErrorName(error);
 	va_start(args, format);
 	result = fail_with_code(code, name ? name : "hipError_t", error, false, format,
 				args);

@@ -54,12 +54,13 @@ bool pier_hip_is_mapped(const struct pier_hsa_pointer_info *info);
 int pier_hip_errno(unsigned int error);
 
 /*
- * pier_fail() for a call that failed: the sentence, the error's name and number, and a
- * remedy if there is one.
+ * Returns 0 for PIER_HIP_SUCCESS; pier_fail() for a call that failed: the sentence, the
+ * error's name and number, and a remedy if there is one.
  */
-int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *format, ...)
-	PIER_PRINTF(3, 4);
+int pier_hip_check(const struct pier_hip *hip, unsigned int error, const char *format,
+		   ...) PIER_PRINTF(3, 4);
 
+/* The same of a status that is an error. */
 int pier_hsa_fail(unsigned int status, const char *format, ...) PIER_PRINTF(2, 3);
 
 /*

@@ -109,6 +109,24 @@ int pier_hip_check_live(const struct pier_memory *memory)
 			 (unsigned long long)memory->address);
 }
 
+int pier_hip_enter_memory(const struct pier_hip_memory *state,
+			  struct pier_hip_saved *ret_saved)
+{
+	int result = pier_hip_check_owner(state->hip);
+
+	*ret_saved = (struct pier_hip_saved){ 0 };
+	return result == 0 ? pier_hip_enter(state->hip, state->device, ret_saved)
+			   : result;
+}
+
+int pier_hip_enter_live(const struct pier_memory *memory,
+			struct pier_hip_saved *ret_saved)
+{
+	int result = pier_hip_enter_memory(memory->state, ret_saved);
+
+	return result == 0 ? pier_hip_check_live(memory) : result;
+}
+
 /*
  * Memory that the application mapped with hipMemMap(), one segment next to the other, as
  * PyTorch's expandable segments are. HIP treats each as an allocation of its own, for
@@ -192,22 +210,20 @@ int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_hip_saved saved;
-	bool known;
+	int result;
 
 	if (state->kind != PIER_HIP_VIRTUAL) {
 		*ret_start = memory->address;
 		*ret_length = memory->length;
 		return 0;
 	}
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
-	pier_hip_enter(state->hip, -1, &saved);
-	known = pier_hip_read_segment(state->hip, address, ret_start, ret_length);
+	result = pier_hip_enter_memory(state, &saved);
+	if (result == 0 &&
+	    !pier_hip_read_segment(state->hip, address, ret_start, ret_length))
+		result = pier_fail(EFAULT, "nothing is mapped at %#llx any more",
+				   (unsigned long long)address);
 	pier_hip_leave(state->hip, &saved);
-	if (known)
-		return 0;
-	return pier_fail(EFAULT, "nothing is mapped at %#llx any more",
-			 (unsigned long long)address);
+	return result;
 }
 
 /*
@@ -216,16 +232,6 @@ int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
  * of mapped memory are wrong (VMemoryPtrInfo() in ROCr takes the pointer for the base),
  * and HIP's own facts: managed memory, the device's ordinal.
  */
-
-static bool is_managed(const struct pier_hip *hip, uint64_t address)
-{
-	bool managed = false;
-
-	return hip->hipPointerGetAttribute(&managed, PIER_HIP_IS_MANAGED,
-					   (void *)(uintptr_t)address) ==
-		       PIER_HIP_SUCCESS &&
-	       managed;
-}
 
 /*
  * Memory of a pool is what the pool is made of: memory of hipMalloc(), or since 2025
@@ -236,7 +242,11 @@ static bool is_managed(const struct pier_hip *hip, uint64_t address)
 static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address,
 				    const struct pier_hsa_pointer_info *info)
 {
-	if (is_managed(hip, address))
+	bool managed = false;
+
+	if (hip->hipPointerGetAttribute(&managed, PIER_HIP_IS_MANAGED,
+					(void *)(uintptr_t)address) == PIER_HIP_SUCCESS &&
+	    managed)
 		return PIER_HIP_MANAGED;
 	if (pier_hip_is_mapped(info))
 		return PIER_HIP_VIRTUAL;
@@ -303,8 +313,8 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 	if (info->type == PIER_HSA_POINTER_UNKNOWN || pier_hip_errno(error) == EINVAL ||
 	    pier_hip_errno(error) == EFAULT)
 		return -ENOENT;
-	return pier_hip_fail(hip, error, "asking for the allocation at %#llx",
-			     (unsigned long long)address);
+	return pier_hip_check(hip, error, "asking for the allocation at %#llx",
+			      (unsigned long long)address);
 }
 
 static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64_t length,

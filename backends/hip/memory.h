@@ -6,6 +6,7 @@
 
 #include "api.h"
 #include "backends/backend.h"
+#include "device.h"
 
 /* Kinds of memory, by the call that made it. */
 enum pier_hip_kind {
@@ -43,6 +44,17 @@ void pier_hip_describe(const struct pier_memory *memory,
  * Errors: -EFAULT it was.
  */
 int pier_hip_check_live(const struct pier_memory *memory);
+
+/*
+ * pier_hip_check_owner() and pier_hip_enter() of the device of an allocation. Call
+ * pier_hip_leave() afterwards, also after a failure.
+ */
+int pier_hip_enter_memory(const struct pier_hip_memory *state,
+			  struct pier_hip_saved *ret_saved);
+
+/* The same with pier_hip_check_live(). */
+int pier_hip_enter_live(const struct pier_memory *memory,
+			struct pier_hip_saved *ret_saved);
 
 /* The bounds that HIP reports for the memory around an address; false: none. */
 bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,
