@@ -38,44 +38,35 @@ static void put_list(const struct pier_ze *ze, struct pier_ze_device *device,
 		ze->call.zeCommandListDestroy(list);
 }
 
-/* The list is synchronous: what is appended is done on return. */
-static unsigned int copy_bytes(const struct pier_ze_memory *state, void *destination,
-			       const void *source, size_t length)
-{
-	struct _ze_command_list_handle_t *list;
-	unsigned int error = take_list(state->ze, state->device, &list);
-
-	if (error != PIER_ZE_SUCCESS)
-		return error;
-	error = state->ze->call.zeCommandListAppendMemoryCopy(list, destination, source,
-							      length, NULL, 0, NULL);
-	put_list(state->ze, state->device, list, error);
-	return error;
-}
-
-/* Fill device memory with zeros, and wait until it is done. */
-static int clear_memory(const struct pier_ze_memory *state, void *pointer, size_t length)
+/*
+ * Copy, or without a source fill with zeros. The list is synchronous: what is appended is
+ * done on return.
+ */
+static int run_copy(const struct pier_ze_memory *state, void *destination,
+		    const void *source, uint64_t length)
 {
 	static const char zero;
+	const struct pier_ze_functions *call = &state->ze->call;
 	struct _ze_command_list_handle_t *list;
 	unsigned int error = take_list(state->ze, state->device, &list);
 
 	if (error == PIER_ZE_SUCCESS) {
-		error = state->ze->call.zeCommandListAppendMemoryFill(
-			list, pointer, &zero, sizeof(zero), length, NULL, 0, NULL);
+		error = source ? call->zeCommandListAppendMemoryCopy(
+					 list, destination, source, length, NULL, 0, NULL)
+			       : call->zeCommandListAppendMemoryFill(
+					 list, destination, &zero, sizeof(zero), length,
+					 NULL, 0, NULL);
 		put_list(state->ze, state->device, list, error);
 	}
-	if (error == PIER_ZE_SUCCESS)
-		return 0;
-	return pier_ze_fail(error, "clearing %zu bytes on device %d", length,
-			    (int)(state->device - state->ze->devices));
+	return pier_ze_check(error, "%s %llu bytes by device %d",
+			     source ? "copying" : "clearing", (unsigned long long)length,
+			     (int)(state->device - state->ze->devices));
 }
 
 static int copy_memory(const struct pier_memory *memory, void *destination,
 		       const void *source, uint64_t length)
 {
 	const struct pier_ze_memory *state = memory->state;
-	unsigned int error;
 	int result;
 
 	if (memory->cpu && !state->wrapped) {
@@ -83,14 +74,7 @@ static int copy_memory(const struct pier_memory *memory, void *destination,
 		return 0;
 	}
 	result = pier_ze_check_memory(memory);
-	if (result != 0)
-		return result;
-	error = copy_bytes(state, destination, source, length);
-	if (error == PIER_ZE_SUCCESS)
-		return 0;
-	return pier_ze_fail(error, "copying %llu bytes by device %d",
-			    (unsigned long long)length,
-			    (int)(state->device - state->ze->devices));
+	return result == 0 ? run_copy(state, destination, source, length) : result;
 }
 
 /* Of the backend's table. */
@@ -174,17 +158,17 @@ static unsigned int call_alloc(const struct pier_ze_memory *state, size_t length
 				      device->handle, ret_pointer);
 }
 
-static int fail_alloc(const struct pier_ze_memory *state, unsigned int error,
-		      uint64_t length, const char *unit)
+static int check_alloc(const struct pier_ze_memory *state, unsigned int error,
+		       uint64_t length, const char *unit)
 {
 	if (error == PIER_ZE_UNSUPPORTED_SIZE)
-		return pier_ze_fail(error,
-				    "allocating %llu bytes of unit %s: an allocation "
-				    "there has at most %llu",
-				    (unsigned long long)length, unit,
-				    (unsigned long long)state->device->max_alloc);
-	return pier_ze_fail(error, "allocating %llu bytes of unit %s",
-			    (unsigned long long)length, unit);
+		return pier_ze_check(error,
+				     "allocating %llu bytes of unit %s: an allocation "
+				     "there has at most %llu",
+				     (unsigned long long)length, unit,
+				     (unsigned long long)state->device->max_alloc);
+	return pier_ze_check(error, "allocating %llu bytes of unit %s",
+			     (unsigned long long)length, unit);
 }
 
 static int alloc_pages(struct pier_ze_memory *state, const char *unit, uint64_t length,
@@ -193,17 +177,16 @@ static int alloc_pages(struct pier_ze_memory *state, const char *unit, uint64_t 
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t rounded = (length + page - 1) / page * page;
 	void *pointer = NULL;
-	unsigned int error;
-	int result = 0;
+	int result;
 
 	if (rounded < length || rounded > SIZE_MAX)
 		return pier_fail(ENOMEM, "%llu bytes are more than there are addresses",
 				 (unsigned long long)length);
-	error = call_alloc(state, rounded, &pointer);
-	if (error != PIER_ZE_SUCCESS)
-		return fail_alloc(state, error, rounded, unit);
+	result = check_alloc(state, call_alloc(state, rounded, &pointer), rounded, unit);
+	if (result != 0)
+		return result;
 	if (state->type == PIER_ZE_MEMORY_DEVICE)
-		result = clear_memory(state, pointer, rounded);
+		result = run_copy(state, pointer, NULL, rounded);
 	else
 		memset(pointer, 0, rounded);
 	if (result != 0) {
@@ -220,6 +203,7 @@ static int alloc_pages(struct pier_ze_memory *state, const char *unit, uint64_t 
 static int ze_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	unsigned int type = PIER_ZE_MEMORY_DEVICE;
+	char reason[PIER_ZE_REASON];
 	struct pier_ze *ze = NULL;
 	struct pier_ze_memory *state;
 	long index = 0;
@@ -228,10 +212,11 @@ static int ze_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 	if (!unit)
 		unit = "0";
 	result = parse_unit(unit, &index, &type);
-	if (result == 0)
-		result = pier_ze_require(&ze);
 	if (result != 0)
 		return result;
+	result = pier_ze_open(&ze, reason);
+	if (result != 0)
+		return pier_fail(-result, "%s", reason);
 	if ((unsigned long)index >= ze->count)
 		return pier_fail(
 			EINVAL,

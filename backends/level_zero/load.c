@@ -262,14 +262,6 @@ static int add_drivers(struct pier_ze *ze, char *ret_reason)
 	return -EOPNOTSUPP;
 }
 
-static int refuse_child(char *ret_reason)
-{
-	snprintf(ret_reason, PIER_ZE_REASON,
-		 "Level Zero was initialised before fork(2), and its drivers do not work "
-		 "in the child: initialise them in the child alone, or call execve(2)");
-	return -ECHILD;
-}
-
 /* Without a lock, which a fork(2) of another thread would leave taken in the child. */
 static int open_drivers(int flags, struct pier_ze **ret_ze, char *ret_reason)
 {
@@ -303,18 +295,13 @@ int pier_ze_open(struct pier_ze **ret_ze, char ret_reason[PIER_ZE_REASON])
 
 	if (!ze)
 		return open_drivers(0, ret_ze, ret_reason);
-	if (pier_ze_inherited(ze))
-		return refuse_child(ret_reason);
 	*ret_ze = ze;
-	return 0;
-}
-
-int pier_ze_require(struct pier_ze **ret_ze)
-{
-	char reason[PIER_ZE_REASON];
-	int result = pier_ze_open(ret_ze, reason);
-
-	return result == 0 ? 0 : pier_fail(-result, "%s", reason);
+	if (!pier_ze_inherited(ze))
+		return 0;
+	snprintf(ret_reason, PIER_ZE_REASON,
+		 "Level Zero was initialised before fork(2), and its drivers do not work "
+		 "in the child: initialise them in the child alone, or call execve(2)");
+	return -ECHILD;
 }
 
 /* Of the drivers, or of none: before zeInit(), zeDriverGet() fails and does nothing. */
@@ -359,12 +346,14 @@ const char *pier_ze_error_name(unsigned int error)
 	return find_error(error)->name;
 }
 
-int pier_ze_fail(unsigned int error, const char *format, ...)
+int pier_ze_check(unsigned int error, const char *format, ...)
 {
 	const struct error *found = find_error(error);
 	char sentence[256];
 	va_list args;
 
+	if (error == PIER_ZE_SUCCESS)
+		return 0;
 	va_start(args, format);
 	vsnprintf(sentence, sizeof(sentence), format, args);
 	va_end(args);

@@ -46,9 +46,6 @@ struct pier_ze {
  */
 int pier_ze_open(struct pier_ze **ret_ze, char ret_reason[PIER_ZE_REASON]);
 
-/* The same after pier_fail(). */
-int pier_ze_require(struct pier_ze **ret_ze);
-
 /*
  * The drivers if this process has initialised them, for pier or for others; or NULL, as
  * also in a child of that process. Initialises nothing.
@@ -62,9 +59,9 @@ bool pier_ze_inherited(const struct pier_ze *ze);
 const char *pier_ze_error_name(unsigned int error);
 
 /*
- * pier_fail() with a ze_result_t: its name, its number and the remedy follow the
- * sentence. Returns the negative errno that suits it.
+ * Returns 0 for PIER_ZE_SUCCESS; pier_fail() with any other ze_result_t: its name, its
+ * number and the remedy follow the sentence. Returns the negative errno that suits it.
  */
-int pier_ze_fail(unsigned int error, const char *format, ...) PIER_PRINTF(2, 3);
+int pier_ze_check(unsigned int error, const char *format, ...) PIER_PRINTF(2, 3);
 
 #endif

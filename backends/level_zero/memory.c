@@ -117,8 +117,9 @@ int pier_ze_find(uint64_t address, uint64_t length, struct pier_memory *ret_memo
 	if (error != PIER_ZE_SUCCESS)
 		return properties.type == PIER_ZE_MEMORY_HOST
 			       ? -ENOENT
-			       : pier_ze_fail(error, "asking for the allocation at %#llx",
-					      (unsigned long long)address);
+			       : pier_ze_check(error,
+					       "asking for the allocation at %#llx",
+					       (unsigned long long)address);
 	state = calloc(1, sizeof(*state));
 	if (!state)
 		return pier_fail(ENOMEM, "no memory for the description of memory");
@@ -270,8 +271,8 @@ static int fail_export(unsigned int error, uint64_t address)
 			"allocate it with ze_external_memory_export_desc_t and "
 			"ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, or allow a bounce buffer",
 			(unsigned long long)address, pier_ze_error_name(error), error);
-	return pier_ze_fail(error, "exporting the memory at %#llx",
-			    (unsigned long long)address);
+	return pier_ze_check(error, "exporting the memory at %#llx",
+			     (unsigned long long)address);
 }
 
 /*
