@@ -170,11 +170,9 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 			  struct pier_memory *ret_memory)
 {
 	const char *name = unit ? unit : DEFAULT_HEAP;
-	struct pier_fd_memory range;
 	pier_auto_fd heap = -1;
 	pier_auto_fd dmabuf = -1;
 	uint64_t rounded;
-	void *cpu;
 	int result;
 
 	result = pier_open_dma_heap(FOLDER, name, &heap);
@@ -183,16 +181,9 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 	if (result == 0)
 		result = allocate_from_heap(heap, name, rounded, &dmabuf);
 	if (result == 0)
-		result = pier_map_fd("dma-buf", dmabuf, rounded, &cpu);
-	if (result != 0)
-		return result;
-	range = (struct pier_fd_memory){
-		.fd = pier_take_fd(&dmabuf),
-		.base = cpu,
-		.length = rounded,
-		.cpu = true,
-	};
-	return pier_fd_memory_consume(&allocations, &range, ret_memory);
+		result = pier_fd_memory_map(&allocations, "dma-buf", dmabuf, &dmabuf,
+					    rounded, ret_memory);
+	return result;
 }
 
 static int find_dma_heap(uint64_t address, uint64_t length,

@@ -228,15 +228,20 @@ int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd)
 	return 0;
 }
 
-int pier_map_fd(const char *what, int fd, uint64_t length, void **ret_pointer)
+int pier_fd_memory_map(struct pier_fd_memory_list *list, const char *what, int fd,
+		       int *exported, uint64_t length, struct pier_memory *ret_memory)
 {
-	void *pointer = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct pier_fd_memory range = {
+		.base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+		.length = length,
+		.cpu = true,
+	};
 
-	if (pointer == MAP_FAILED)
+	if (range.base == MAP_FAILED)
 		return pier_fail(errno, "mapping %llu bytes of a %s: %m",
 				 (unsigned long long)length, what);
-	*ret_pointer = pointer;
-	return 0;
+	range.fd = pier_take_fd(exported);
+	return pier_fd_memory_consume(list, &range, ret_memory);
 }
 
 int pier_whole_pages(const char *what, uint64_t length, uint64_t *ret_length)

@@ -87,11 +87,13 @@ int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write);
 int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd);
 
 /*
- * Map all of a file, shared, for reading and writing.
+ * Map all of a file, shared, for reading and writing, and make an allocation of that.
  *
- * what  for the sentence
+ * what      the kind of file, for the sentence
+ * exported  the fd that exports the same memory; consumed on success
  */
-int pier_map_fd(const char *what, int fd, uint64_t length, void **ret_pointer);
+int pier_fd_memory_map(struct pier_fd_memory_list *list, const char *what, int fd,
+		       int *exported, uint64_t length, struct pier_memory *ret_memory);
 
 /*
  * `length` in whole host pages. Errors: -ENOMEM that does not fit a file.

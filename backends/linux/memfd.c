@@ -34,39 +34,12 @@ static int probe_memfd(char *ret_detail, size_t size)
  * Exports hand the fd to others. If they shrank the file, access to our mapping would
  * raise SIGBUS. F_SEAL_FUTURE_WRITE leaves the mappings that exist writable: fcntl(2).
  */
-static int seal_mapped_memfd(int fd, bool readonly)
-{
-	int seals = F_SEAL_SEAL | (readonly ? F_SEAL_FUTURE_WRITE : 0);
-
-	if (fcntl(fd, F_ADD_SEALS, seals) != 0)
-		return pier_fail(errno, "sealing a memfd: %m");
-	return 0;
-}
-
-static int map_new_memfd(uint64_t length, bool readonly, int *ret_fd, void **ret_cpu)
-{
-	pier_auto_fd fd = -1;
-	int result = pier_create_memfd("pier", length, F_SEAL_SHRINK | F_SEAL_GROW, &fd);
-
-	if (result == 0)
-		result = pier_map_fd("memfd", fd, length, ret_cpu);
-	if (result != 0)
-		return result;
-	result = seal_mapped_memfd(fd, readonly);
-	if (result != 0)
-		munmap(*ret_cpu, length);
-	else
-		*ret_fd = pier_take_fd(&fd);
-	return result;
-}
-
 static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	bool readonly = unit && strcmp(unit, "readonly") == 0;
-	struct pier_fd_memory range;
+	pier_auto_fd fd = -1;
 	uint64_t rounded;
-	void *cpu;
-	int fd = -1, result;
+	int result, file;
 
 	if (unit && !readonly)
 		return pier_fail(EINVAL,
@@ -75,16 +48,18 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 				 unit);
 	result = pier_whole_pages("memfd", length, &rounded);
 	if (result == 0)
-		result = map_new_memfd(rounded, readonly, &fd, &cpu);
-	if (result != 0)
+		result = pier_create_memfd("pier", rounded, F_SEAL_SHRINK | F_SEAL_GROW,
+					   &fd);
+	file = fd;
+	if (result == 0)
+		result = pier_fd_memory_map(&memfds, "memfd", file, &fd, rounded,
+					    ret_memory);
+	if (result != 0 || fcntl(file, F_ADD_SEALS,
+				 F_SEAL_SEAL | (readonly ? F_SEAL_FUTURE_WRITE : 0)) == 0)
 		return result;
-	range = (struct pier_fd_memory){
-		.fd = fd,
-		.base = cpu,
-		.length = rounded,
-		.cpu = true,
-	};
-	return pier_fd_memory_consume(&memfds, &range, ret_memory);
+	result = pier_fail(errno, "sealing a memfd: %m");
+	pier_fd_memory_put(ret_memory);
+	return result;
 }
 
 static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
@@ -110,36 +85,19 @@ const struct pier_backend pier_memfd_backend = {
 
 static struct pier_fd_memory_list dmabufs = PIER_FD_MEMORY_LIST(dmabufs);
 
-static int probe_dmabuf(char *ret_detail, size_t size)
-{
-	snprintf(ret_detail, size, "dma-bufs are wrapped, not allocated");
-	return -EOPNOTSUPP;
-}
-
-static int alloc_dmabuf(const char *unit, uint64_t length, struct pier_memory *ret_memory)
-{
-	(void)unit;
-	(void)length;
-	(void)ret_memory;
-	return pier_fail(EOPNOTSUPP, "dma-bufs are wrapped with "
-				     "pier_buffer_wrap_dmabuf(), not allocated");
-}
-
 static int find_dmabuf(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	(void)length;
 	return pier_fd_memory_find(&dmabufs, address, ret_memory);
 }
 
-/* Not in the registry: no spec can name it. */
+/* Not in the registry: no spec can name it, so it is neither probed nor allocates. */
 const struct pier_backend pier_dmabuf_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "dmabuf",
 	.description = "dma-bufs of the caller",
 	.dmabuf = true,
-	.probe = probe_dmabuf,
-	.alloc = alloc_dmabuf,
 	.free = pier_fd_memory_put,
 	.find = find_dmabuf,
 	.release = pier_fd_memory_put,

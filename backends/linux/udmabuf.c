@@ -138,8 +138,6 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 {
 	pier_auto_fd memfd = -1;
 	pier_auto_fd dmabuf = -1;
-	struct pier_fd_memory range;
-	void *cpu;
 	int result;
 
 	/* udmabuf requires F_SEAL_SHRINK and refuses F_SEAL_WRITE. */
@@ -147,16 +145,9 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 	if (result == 0)
 		result = make_dmabuf(device, memfd, length, &dmabuf);
 	if (result == 0)
-		result = pier_map_fd("memfd", memfd, length, &cpu);
-	if (result != 0)
-		return result;
-	range = (struct pier_fd_memory){
-		.fd = pier_take_fd(&dmabuf),
-		.base = cpu,
-		.length = length,
-		.cpu = true,
-	};
-	return pier_fd_memory_consume(&allocations, &range, ret_memory);
+		result = pier_fd_memory_map(&allocations, "memfd", memfd, &dmabuf, length,
+					    ret_memory);
+	return result;
 }
 
 static int alloc_udmabuf(const char *unit, uint64_t length,
