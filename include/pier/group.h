@@ -209,7 +209,7 @@ PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);
 
-/** One request of pier_group_exchange(). */
+/** One request of pier_group_exchange(). Frozen, as struct pier_request. */
 struct pier_group_request {
 	uint32_t rank;		     /**< the peer */
 	struct pier_request request; /**< as for pier_channel_post_request() */
@@ -247,7 +247,7 @@ PIER_API int pier_group_exchange(struct pier_group *group,
 				 uint32_t count, int timeout_ms,
 				 struct pier_result *ret_results);
 
-/** A request that the user posted on the channel of a rank. */
+/** A request that the user posted on the channel of a rank. Frozen. */
 struct pier_group_work {
 	uint32_t rank;
 	struct pier_work work;

@@ -186,7 +186,7 @@ enum pier_mr_source {
 
 /**
  * A range of memory. Use the pier_mr_range_...() functions to make one. Fields that a
- * source does not use are 0, or -1 for fd.
+ * source does not use are 0, or -1 for fd. Frozen: attributes have arrays of them.
  *
  * A region keeps its buffers: freeing one of them fails with -EBUSY. All other memory
  * must stay valid until pier_mr_dereg(). An fd may be closed after the registration has

@@ -37,7 +37,10 @@ enum pier_post_flag {
 	PIER_POST_SOLICITED = 1 << 3,
 };
 
-/** A request. Fields that the opcode does not use are ignored. */
+/**
+ * A request. Fields that the opcode does not use are ignored. Frozen: batches are arrays
+ * of them. A later flag can give a meaning to fields that the opcode does not use.
+ */
 struct pier_request {
 	/** PIER_OP_SEND, _RECV, _WRITE, _READ, _COMPARE_SWAP or _FETCH_ADD. */
 	enum pier_opcode opcode;
@@ -164,13 +167,13 @@ PIER_API int pier_channel_post_batch(struct pier_channel *channel,
 				     const struct pier_request *requests, uint32_t count,
 				     struct pier_work *ret_work);
 
-/** One element, and the part of the peer's memory to write it to. */
+/** One element, and the part of the peer's memory to write it to. Frozen. */
 struct pier_write_pair {
 	struct pier_gather gather;
 	struct pier_remote remote; /**< at least as long as the element */
 };
 
-/** One element, and the part of the peer's memory to read into it. */
+/** One element, and the part of the peer's memory to read into it. Frozen. */
 struct pier_read_pair {
 	struct pier_scatter scatter;
 	struct pier_remote remote; /**< at least as long as the element */
@@ -193,9 +196,10 @@ PIER_API int pier_channel_post_reads(struct pier_channel *channel,
 				     struct pier_work *ret_work);
 
 /**
- * Return how many more requests the send queue takes now, without asking the device.
+ * Return how many more requests the send queue has room for, without asking the device.
  * Requests that have completed count until their completions are collected. In a scope
- * with a window (<pier/scope.h>), posting waits for room.
+ * with a window (<pier/scope.h>), posting waits for room. On a channel that is not
+ * connected or is broken, posting fails whatever the room. Cannot fail.
  */
 PIER_API uint32_t pier_channel_send_room(const struct pier_channel *channel);
 

@@ -101,7 +101,10 @@ PIER_BEGIN_DECLS
 
 struct pier_receiver;
 
-/** A channel on which bytes arrive. The offset refers to byte 0 of the transfer. */
+/**
+ * A channel on which bytes arrive. The offset refers to byte 0 of the transfer. Frozen:
+ * attributes have arrays of them.
+ */
 struct pier_receiver_rail {
 	/**
 	 * Connected, or only prepared: its receives are then posted before the peer

@@ -18,9 +18,12 @@ enum {
 	SCOPE_DETACHED, /* the channel was destroyed, and the report is complete */
 	SCOPE_ENDED,
 	/* The size of the first version of the struct. */
-	FIRST_SIZE = sizeof(struct pier_scope_attr),
+	FIRST_SIZE = offsetof(struct pier_scope_attr, failures) + sizeof(void *),
 	SENTENCE = 640,
 };
+
+_Static_assert(sizeof(struct pier_scope_attr) == FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
 
 /* Overwrite the defaults in *ret_attr. */
 static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr *ret_attr)

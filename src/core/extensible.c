@@ -7,6 +7,11 @@
 #include "error.h"
 #include "extensible.h"
 
+enum {
+	/* No version of a struct is longer: the size was never set. */
+	LONGEST = 4096,
+};
+
 int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known)
 {
@@ -18,6 +23,10 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 	if (size < first)
 		return pier_fail(EINVAL, "%s: size %zu is less than %zu; begin with %s",
 				 what, size, first, init);
+	if (size > LONGEST)
+		return pier_fail(EINVAL,
+				 "%s: size %zu is that of no version; begin with %s",
+				 what, size, init);
 	for (size_t i = known; i < size; i++) {
 		bool is_unset = size - i >= sizeof(unset) &&
 				memcmp(bytes + i, &unset, sizeof(unset)) == 0;

@@ -16,8 +16,9 @@
  * first   the size in the first version of the header
  * known   the size in this library
  *
- * Errors: -EINVAL shorter than in any header, or a member that only a newer
- * library knows is neither zero nor unset (PIER_UNSET).
+ * Errors: -EINVAL shorter than in any header, longer than a page (the caller has not
+ * called `init`), or a member that only a newer library knows is neither zero nor unset
+ * (PIER_UNSET).
  */
 int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known);

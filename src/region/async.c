@@ -374,10 +374,11 @@ int pier_registration_close(struct pier_registration *registration)
 
 enum {
 	MOST_WORKERS = 64,
+	/* The size of the first version of the struct. */
+	FIRST_SIZE = offsetof(struct pier_event_queue_attr, depth) + sizeof(uint32_t),
 };
 
-static_assert(sizeof(struct pier_event_queue_attr) ==
-		      offsetof(struct pier_event_queue_attr, depth) + sizeof(uint32_t),
+static_assert(sizeof(struct pier_event_queue_attr) == (size_t)FIRST_SIZE,
 	      "no padding at the end, where a new field would not change the size");
 
 static int read_attr(const struct pier_event_queue_attr *attr,
@@ -389,7 +390,7 @@ static int read_attr(const struct pier_event_queue_attr *attr,
 	if (attr)
 		error = pier_read_extensible("event queue attributes",
 					     "pier_event_queue_attr_init()", attr,
-					     sizeof(*attr), sizeof(*attr), ret_attr);
+					     FIRST_SIZE, sizeof(*attr), ret_attr);
 	if (error)
 		return error;
 	if (ret_attr->workers < 1 || ret_attr->workers > MOST_WORKERS)
