@@ -218,8 +218,8 @@ PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, uint64_t length,
  *
  * Errors: -EBUSY the buffer still has registered regions, regions in use from a
  * registration cache, exported dma-bufs that are not closed, or started copies that were
- * not freed; nothing was changed. -ETIMEDOUT another thread has been deregistering
- * one of the cached regions for 30 s.
+ * not freed, or another thread has been deregistering one of the cached regions for
+ * 30 s; the buffer was not changed.
  */
 PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 

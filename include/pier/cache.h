@@ -72,8 +72,8 @@ PIER_BEGIN_DECLS
 
 struct pier_mr_cache;
 
-/** Flags of struct pier_mr_cache_attr, ored together. */
-enum pier_mr_cache_flags {
+/** Flags of a cache: values of pier_mr_cache_attr.flags, ored. */
+enum pier_mr_cache_flag {
 	/**
 	 * Watch nothing. Before host memory is freed, the caller must call
 	 * pier_mr_cache_invalidate().
@@ -91,7 +91,7 @@ struct pier_mr_cache_attr {
 	 * segments only (PIER_SPLIT_SEAMS): register a range that needs pieces yourself.
 	 */
 	enum pier_policy policy;
-	uint32_t flags; /**< enum pier_mr_cache_flags, ored */
+	uint32_t flags; /**< enum pier_mr_cache_flag, ored */
 };
 
 /**
@@ -142,9 +142,9 @@ PIER_API int pier_mr_cache_create(struct pier_pd *pd,
 /**
  * Deregister the kept regions and destroy a cache. NULL is allowed.
  *
- * Errors: -EBUSY a region is in use, or could not be deregistered because something is
- * bound to it; -ETIMEDOUT another thread of pier has been deregistering one of the
- * regions for 30 s. On failure the cache is unchanged for its callers.
+ * Errors: -EBUSY a region is in use, could not be deregistered because something is
+ * bound to it, or is being deregistered by another thread, which has taken 30 s. On
+ * failure the cache is unchanged for its callers.
  */
 PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
 
@@ -171,9 +171,11 @@ PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache,
 			       struct pier_mr **ret_mr);
 
 /**
- * Return a region to its cache after all requests on it have completed. NULL is
- * allowed. The cache keeps the region, or deregisters it if it is uncached or its
- * memory was freed in the meantime.
+ * Return a region to its cache after all requests on it have completed. The cache keeps
+ * the region, or deregisters it if it is uncached or its memory was freed in the
+ * meantime.
+ *
+ * mr  NULL: does nothing
  *
  * Errors: -EINVAL the region is not from this cache, or was returned more often than it
  * was handed out; those of pier_mr_dereg(), after which pier_mr_cache_flush() tries
@@ -190,7 +192,8 @@ PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
  * range  as for pier_mr_cache_get(); of any length
  *
  * Errors: -EINVAL the range exceeds the address space; -ERANGE it is not inside the
- * buffer; -EBADF the fd is not open; those of pier_mr_dereg().
+ * buffer; -EBADF the fd is not open; those of pier_mr_dereg(), -EBUSY also if another
+ * thread has been deregistering one of the regions for 30 s.
  */
 PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
 				      const struct pier_mr_range *range);
@@ -198,7 +201,8 @@ PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache,
 /**
  * Deregister all idle regions.
  *
- * Errors: those of pier_mr_dereg(), after all idle regions were tried.
+ * Errors: those of pier_mr_dereg(), after all idle regions were tried; -EBUSY also as
+ * for pier_mr_cache_invalidate().
  */
 PIER_API int pier_mr_cache_flush(struct pier_mr_cache *cache);
 

@@ -416,7 +416,9 @@ struct pier_result {
 	 * the peer had posted no receive; -EACCES the peer refused the access;
 	 * -EREMOTEIO the peer failed; -EMSGSIZE the message did not fit; -EFAULT local
 	 * memory was refused; -EIO any other error. Never -ETIMEDOUT, which only a call
-	 * returns at its own deadline (pier_group_exchange() for each late request).
+	 * returns at its own deadline (pier_group_exchange() for each late request). In
+	 * struct pier_channel_failure also the error of the call that stopped the
+	 * channel.
 	 */
 	int error;
 	uint32_t status;	   /**< enum ibv_wc_status */

@@ -146,14 +146,17 @@ PIER_API int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *a
  */
 PIER_API int pier_ring_destroy(struct pier_ring *ring);
 
-/** Memory of a peer that is read from: a remote vector, and the channel to that peer. */
+/**
+ * Memory of a peer that is read from: a remote vector, and the channel to that peer.
+ * Frozen: programs have arrays of them.
+ */
 struct pier_ring_source {
 	struct pier_channel *channel;	 /**< connected, in the ring's PD */
 	const struct pier_remote *parts; /**< with keys for this channel */
 	uint32_t count;			 /**< the number of parts */
 };
 
-/** One read of a fill. */
+/** One read of a fill. Frozen: programs have arrays of them. */
 struct pier_ring_read {
 	uint64_t offset;	/**< in the slot, in bytes */
 	uint64_t remote_offset; /**< in the remote vector of the source, in bytes */
@@ -256,8 +259,9 @@ PIER_API int pier_ring_progress(struct pier_ring *ring);
  * Errors: of a fill: those of struct pier_result; -EHOSTUNREACH nothing completed on a
  * channel for stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those
  * of pier_channel_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or,
- * if another request broke the channel, the error of that request. If the bytes have
- * arrived and cannot be made visible to the device, `missing` is 0. Other errors:
+ * if another request broke the channel, the error of that request; -EPIPE if the call
+ * that posted it stopped the channel at its own deadline or was interrupted. If the bytes
+ * have arrived and cannot be made visible to the device, `missing` is 0. Other errors:
  * -ETIMEDOUT the fill did not end in time; -ENODATA no fill has begun that was not
  * returned; -EINVAL timeout_ms is invalid; -EINTR pier_interrupt_set(); others of
  * poll(2).

@@ -139,7 +139,8 @@ PIER_API int pier_transfer_released(struct pier_transfer *transfer, uint64_t end
  * End a stream with an error. Drive it until it has ended: the peer is told, and ends
  * with the same error. pier_transfer_cancel() does this with -ECANCELED.
  *
- * error  a negative errno, down to -4095, but not -ETIMEDOUT, which only a wait returns
+ * error  a negative errno, down to -4095, but neither -ETIMEDOUT nor -EINTR, after which
+ *        a caller waits again
  *
  * Errors: -EINVAL the transfer is no stream, or the error is out of range; -EALREADY it
  * has ended.

@@ -90,8 +90,8 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  *
  * Errors: as for pier_mr_sync_for_nic(). If the NIC must read back: -EOPNOTSUPP or
  * -EINVAL it has no reliable queue pairs; -ENETDOWN none of its ports is active;
- * -ETIMEDOUT, -EHOSTUNREACH or -EIO the read failed. After an error device code may see
- * old bytes.
+ * -EHOSTUNREACH the read did not complete, or the port does not reach itself; -EIO the
+ * read failed. After an error device code may see old bytes.
  */
 PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 				     uint64_t length);

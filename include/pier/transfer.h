@@ -76,7 +76,7 @@ struct pier_transfer;
 
 /**
  * A channel that moves bytes of a transfer. Both offsets refer to byte 0 of the
- * transfer.
+ * transfer. Frozen: attributes have arrays of them.
  */
 struct pier_rail {
 	struct pier_channel *channel; /**< connected */
@@ -97,8 +97,8 @@ enum pier_transfer_direction {
 	PIER_TRANSFER_READ = 2,	 /**< from the peer to here */
 };
 
-/** Flags of struct pier_transfer_attr, ored together. */
-enum pier_transfer_flags {
+/** Flags of a transfer: values of pier_transfer_attr.flags, ored. */
+enum pier_transfer_flag {
 	/** The first rail that fails ends the transfer; the others do not take over. */
 	PIER_TRANSFER_FAIL_FAST = 1,
 	/**
@@ -150,7 +150,7 @@ struct pier_transfer_attr {
 	 * channel is left alone.
 	 */
 	int stall_ms;
-	uint32_t flags;	    /**< enum pier_transfer_flags, ored */
+	uint32_t flags;	    /**< enum pier_transfer_flag, ored */
 	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host byte order */
 	/**
 	 * NULL, or a callback. The thread that drives the transfer calls it when bytes
@@ -247,9 +247,10 @@ PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
  * stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those of
  * pier_channel_post_write(), pier_channel_post_read(), pier_mr_sync_for_nic() and
  * pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if another request broke the
- * channel, the error of that request. Errors of pier_mr_sync_for_device() are also
- * returned if all bytes were read but cannot be made visible to the device: call it
- * again.
+ * channel, the error of that request; -EPIPE if the call that posted it, such as
+ * pier_channel_send(), stopped the channel at its own deadline or was interrupted. Errors
+ * of pier_mr_sync_for_device() are also returned if all bytes were read but cannot be
+ * made visible to the device: call it again.
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 

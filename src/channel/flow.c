@@ -161,7 +161,10 @@ int pier_flow_cause(const struct pier_flow *flow, int error)
 {
 	int broken = flow->channel->broken;
 
-	return (error == -ECANCELED || error == -EPIPE) && broken ? broken : error;
+	if (!broken || (error != -ECANCELED && error != -EPIPE))
+		return error;
+	/* The deadline or the interruption of a call that posted and waited. */
+	return pier_is_of_wait(broken) ? -EPIPE : broken;
 }
 
 void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence)

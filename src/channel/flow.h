@@ -98,7 +98,8 @@ void pier_flow_restart_stall(struct pier_flow *flow, int64_t now);
 
 /*
  * The error of a request: the error that broke the channel, if the request was flushed or
- * refused for that reason.
+ * refused for that reason. -EPIPE if that is an error of a wait, since a caller of
+ * pier_transfer_wait() would wait again.
  */
 int pier_flow_cause(const struct pier_flow *flow, int error);
 

@@ -3,6 +3,7 @@
 #define PIER_CORE_DEADLINE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <pier/channel.h>
@@ -27,6 +28,15 @@ static inline int pier_check_timeout(int timeout_ms, int usual, int *ret_timeout
 				 timeout_ms);
 	*ret_timeout_ms = timeout_ms == PIER_TIMEOUT_DEFAULT ? usual : timeout_ms;
 	return 0;
+}
+
+/*
+ * Whether an error tells the caller of a wait that what it waits for goes on. Nothing may
+ * end with it.
+ */
+static inline bool pier_is_of_wait(int error)
+{
+	return error == -ETIMEDOUT || error == -EINTR;
 }
 
 static inline int64_t pier_deadline(int timeout_ms)

@@ -218,12 +218,13 @@ static int route_by_gid(struct pier_loop *loop)
 		if (!error)
 			break;
 		if (pier_now() > loop->deadline) {
-			error = ETIMEDOUT;
+			error = EHOSTUNREACH;
 			break;
 		}
 	}
 	pier_drop_gids(gids);
-	return error;
+	/* The kernel's, of a neighbour that did not answer: no caller's time is over. */
+	return error == ETIMEDOUT ? EHOSTUNREACH : error;
 }
 
 static int move_to_rts(struct pier_loop *loop)
@@ -293,7 +294,7 @@ static int wait_for_completion(struct pier_loop *loop)
 	/* Read the clock before the poll: a process that was stopped polls once more. */
 	while ((count = ibv_poll_cq(loop->cq, 1, &completion)) == 0) {
 		if (now > loop->deadline)
-			return pier_fail(ETIMEDOUT,
+			return pier_fail(EHOSTUNREACH,
 					 "no completion of a request to itself in "
 					 "%" PRId64 " ms",
 					 (now - start) / 1000000);

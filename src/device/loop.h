@@ -32,8 +32,8 @@ struct pier_loop;
  * pd        of the device, and of all regions that requests use
  * deadline  for trying GIDs, as of pier_deadline(); a call to the driver is not cut short
  *
- * Errors: -ENETDOWN no port is active; -ETIMEDOUT; others of the verbs: the device has no
- * reliable queue pairs, or none that it connects to itself.
+ * Errors: -ENETDOWN no port is active; -EHOSTUNREACH; others of the verbs: the device has
+ * no reliable queue pairs, or none that it connects to itself.
  */
 int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
 		     struct pier_loop **ret_loop);
@@ -47,8 +47,8 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t dead
  * remote    its address, under `rkey`
  * deadline  as of pier_deadline()
  *
- * Errors: -ETIMEDOUT; -EIO the completion has an error, which the sentence names; others
- * of ibv_post_send(3) and ibv_poll_cq(3).
+ * Errors: -EHOSTUNREACH; -EIO the completion has an error, which the sentence names;
+ * others of ibv_post_send(3) and ibv_poll_cq(3).
  */
 int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 		  struct ibv_sge *local, uint64_t remote, uint32_t rkey,

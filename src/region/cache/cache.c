@@ -158,6 +158,7 @@ int pier_mr_cache_destroy(struct pier_mr_cache *cache)
 
 int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 {
+	PIER_REFUSE_NULL(cache);
 	struct pier_cache_entry *entry = mr ? mr->cached : NULL;
 	int error = pier_check_process(&cache->object);
 	bool handed_out, dead;

@@ -111,7 +111,7 @@ int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t 
 	pthread_mutex_unlock(&cache->lock);
 	if (!left)
 		return error;
-	return pier_fail(ETIMEDOUT,
+	return pier_fail(EBUSY,
 			 "another thread has been deregistering a region of a "
 			 "registration cache for %d s",
 			 PIER_CACHE_REAP_SECONDS);
@@ -362,7 +362,7 @@ int pier_caches_remove(struct pier_mr_cache *cache)
 	if (settled)
 		return 0;
 	pier_caches_add(cache);
-	return pier_fail(ETIMEDOUT,
+	return pier_fail(EBUSY,
 			 "destroying a registration cache: another thread has "
 			 "been deregistering one of its regions for %d s",
 			 PIER_CACHE_REAP_SECONDS);

@@ -194,7 +194,7 @@ int pier_cache_reap(struct pier_mr_cache *cache);
 /*
  * The same, and wait for other threads that deregister entries which overlap the range.
  *
- * Errors: those of pier_mr_dereg(); -ETIMEDOUT.
+ * Errors: those of pier_mr_dereg(); -EBUSY also if they take 30 s.
  */
 int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
 
@@ -231,7 +231,7 @@ bool pier_cache_has_memory_of(const struct pier_cache_entry *kept,
 void pier_caches_init(void);
 
 void pier_caches_add(struct pier_mr_cache *cache);
-/* Also waits for other threads that work in it. -ETIMEDOUT: it is still in the list. */
+/* Also waits for other threads that work in it. -EBUSY: it is still in the list. */
 int pier_caches_remove(struct pier_mr_cache *cache);
 
 #endif

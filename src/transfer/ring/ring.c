@@ -635,10 +635,8 @@ static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ri
 static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring),
 		    int timeout_ms)
 {
-	int error = pier_check_timeout(timeout_ms, ring->attr.timeout_ms, &timeout_ms);
+	int error;
 
-	if (error)
-		return error;
 	if (timeout_ms == 0) {
 		pier_lanes_step(&ring->lanes);
 		return holds(ring);
@@ -741,6 +739,9 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 	struct pier_fill *fill;
 
 	memset(ret_slot, 0, sizeof(*ret_slot));
+	if (!result)
+		result = pier_check_timeout(timeout_ms, ring->attr.timeout_ms,
+					    &timeout_ms);
 	if (result)
 		return result;
 	drop_released(ring);
@@ -756,6 +757,9 @@ int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
 	PIER_REFUSE_NULL(ring);
 	int error = pier_check_process(&ring->object);
 
+	if (!error)
+		error = pier_check_timeout(timeout_ms, ring->attr.timeout_ms,
+					   &timeout_ms);
 	if (error)
 		return error;
 	drop_released(ring);

@@ -42,10 +42,12 @@ int pier_stream_fail(const struct pier_stream *stream, struct pier_drive *drive,
 
 	if (wrong)
 		return wrong;
-	if (error >= 0 || error < -PIER_NOTE_ERROR_MAX || error == -ETIMEDOUT)
-		return pier_fail(EINVAL,
-				 "%s: error %d is not -1 to -%d, or is -ETIMEDOUT",
-				 drive->ops->name, error, PIER_NOTE_ERROR_MAX);
+	if (error >= 0 || error < -PIER_NOTE_ERROR_MAX || pier_is_of_wait(error))
+		return pier_fail(
+			EINVAL,
+			"%s: error %d is not -1 to -%d, or is an error of a wait "
+			"(-ETIMEDOUT, -EINTR)",
+			drive->ops->name, error, PIER_NOTE_ERROR_MAX);
 	return pier_drive_fail(drive, error);
 }
 
@@ -107,7 +109,7 @@ void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret
 {
 	int error = (int)(pier_note_value(note) & PIER_NOTE_ERROR_MAX);
 
-	stream->peer_error = error && error != ETIMEDOUT ? -error : -EBADMSG;
+	stream->peer_error = error && !pier_is_of_wait(-error) ? -error : -EBADMSG;
 	snprintf(ret_reason, size, "the peer ended the stream: %s",
 		 strerror(-stream->peer_error));
 }

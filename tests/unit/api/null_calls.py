@@ -47,9 +47,10 @@ class Function:
                     self.items[name].append(item[2] if item else line.strip())
 
     def says(self, parameter, functions):
-        """The text on a parameter. A destructor's comment has no list of them."""
-        text = " ".join(self.items.get(parameter, []) or
-                        re.findall(r"NULL is allowed", " ".join(self.text.split())))
+        """The text on a parameter. A destructor has one, and its comment no list."""
+        text = " ".join(self.items.get(parameter, []))
+        if len(self.parameters) == 1:
+            text += " ".join(re.findall(r"NULL is allowed", " ".join(self.text.split())))
         for other in SAME.findall(text):
             if parameter in self.items and other != self.name:
                 text += functions[other].says(parameter, functions)

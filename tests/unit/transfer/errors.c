@@ -66,6 +66,38 @@ static void reports_what_broke_the_channel(void **state)
 	expect_result(pier_work_poll(channel, work, NULL), 1);
 }
 
+static int interrupt_always(void *context)
+{
+	(void)context;
+	return 1;
+}
+
+/*
+ * A call that posted and waited stopped the channel. A transfer that ended with its error
+ * would look as if it were in progress.
+ */
+static void ends_with_no_error_of_another_wait(void **state)
+{
+	(void)state;
+	begin(95);
+	expect_going(4);
+	expect_result(pier_channel_send(channel, NULL, 0, BRIEF), -ETIMEDOUT);
+	expect_result(pier_transfer_wait(transfer, PATIENT), -EPIPE);
+	test_assert_sentence("send did not complete within 20 ms");
+	assert_true(status().ended);
+	expect_ok(pier_channel_reset(channel));
+	expect_ok(pier_channel_connect(channel, &peer));
+	fake.logged = 0;
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
+	expect_going(4);
+	pier_interrupt_set(interrupt_always, NULL);
+	expect_result(pier_channel_send(channel, NULL, 0, PATIENT), -EINTR);
+	pier_interrupt_set(NULL, NULL);
+	expect_result(pier_transfer_wait(transfer, PATIENT), -EPIPE);
+	test_assert_sentence("interrupted");
+	assert_true(status().ended);
+}
+
 /* The channel still works, so chunks in flight arrive. */
 static void waits_for_chunks_in_flight_if_posting_fails(void **state)
 {
@@ -351,6 +383,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		transfer_test(resumes_missing_chunks),
 		transfer_test(reports_what_broke_the_channel),
+		transfer_test(ends_with_no_error_of_another_wait),
 		transfer_test(waits_for_chunks_in_flight_if_posting_fails),
 		transfer_test(stops_if_polling_fails),
 		transfer_test(moves_chunks_with_lost_handles_again),

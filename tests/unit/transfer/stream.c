@@ -51,6 +51,7 @@ static void positions_are_checked(void **state)
 	expect_result(pier_transfer_fail(fixture.transfer, 5), -EINVAL);
 	expect_result(pier_receiver_fail(fixture.receiver, -5000), -EINVAL);
 	expect_result(pier_receiver_fail(fixture.receiver, -ETIMEDOUT), -EINVAL);
+	expect_result(pier_receiver_fail(fixture.receiver, -EINTR), -EINVAL);
 	expect_result(pier_transfer_pack(fixture.transfer, NULL, 0), -EINVAL);
 }
 

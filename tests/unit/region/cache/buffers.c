@@ -214,6 +214,41 @@ static void free_waits_for_a_deregistration(void **state)
 	fixture_deadline(0);
 }
 
+/* The time for the other thread is over at once. */
+static atomic_bool late;
+
+int __real_pier_clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline);
+int __wrap_pier_clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline);
+
+int __wrap_pier_clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+	return atomic_load(&late) ? ETIMEDOUT
+				  : __real_pier_clock_wait(cond, lock, deadline);
+}
+
+static void free_in_vain(void *addr)
+{
+	(void)addr;
+	fixture.on_deregister = NULL;
+	atomic_store(&late, true);
+	pthread_create(&freeing, NULL, free_waiting, NULL);
+	pthread_join(freeing, NULL);
+	atomic_store(&late, false);
+}
+
+static void free_reports_busy_while_another_thread_deregisters(void **state)
+{
+	(void)state;
+	fixture_start(NULL);
+	waiting = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(waiting, 0, 100, 1));
+	fixture.on_deregister = free_in_vain;
+	expect_ok(pier_mr_cache_flush(fixture.cache));
+	assert_int_equal(atomic_load(&result), -EBUSY);
+	expect_ok(pier_buffer_free(waiting));
+	fixture_end();
+}
+
 /* Regions of wrapped memory go with the buffer that wraps it. */
 static void free_drops_regions_of_wrapped_memory(void **state)
 {
@@ -488,6 +523,7 @@ int main(void)
 		cmocka_unit_test(free_drops_regions_of_two_caches),
 		cmocka_unit_test(stuck_region_keeps_its_buffer),
 		cmocka_unit_test(free_waits_for_a_deregistration),
+		cmocka_unit_test(free_reports_busy_while_another_thread_deregisters),
 		cmocka_unit_test(free_drops_regions_of_wrapped_memory),
 		cmocka_unit_test(free_of_a_wrapper_leaves_other_regions),
 		cmocka_unit_test(free_of_a_wrapper_can_free_the_memory),
