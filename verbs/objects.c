@@ -9,18 +9,37 @@
 #include "core/log.h"
 #include "provider/provider.h"
 #include "provider/soft/device.h"
+#include "provider/verbs_functions.h"
 
-/* The devices of this process: soft0, and no other, also beside a real NIC. */
+/* Functions with an object. The only device is soft0, also beside a real NIC. */
 
-struct ibv_device **ibv_get_device_list(int *ret_count)
-{
-	return pier_soft_provider.get_device_list(ret_count);
-}
+#define FORWARD(table, name, type, parameters, arguments) \
+	type(ibv_##name) parameters                       \
+	{                                                 \
+		return table.name arguments;              \
+	}
+#define TO_PROVIDER(name, version, type, failure, parameters, arguments) \
+	FORWARD(pier_soft_provider, name, type, parameters, arguments)
+#define TO_VERBS(name, type, parameters, arguments) \
+	FORWARD(pier_soft_verbs, name, type, parameters, arguments)
 
-void ibv_free_device_list(struct ibv_device **list)
-{
-	pier_soft_provider.free_device_list(list);
-}
+PIER_VERBS_FUNCTIONS(TO_PROVIDER)
+/* clang-format off */
+TO_VERBS(close_device, int, (struct ibv_context *context), (context))
+TO_VERBS(get_async_event, int,
+	 (struct ibv_context *context, struct ibv_async_event *ret_event),
+	 (context, ret_event))
+TO_VERBS(ack_async_event, void, (struct ibv_async_event *event), (event))
+TO_VERBS(rereg_mr, int,
+	 (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+	  int access),
+	 (mr, flags, pd, addr, length, access))
+TO_VERBS(create_ah, struct ibv_ah *, (struct ibv_pd *pd, struct ibv_ah_attr *attr),
+	 (pd, attr))
+TO_VERBS(destroy_ah, int, (struct ibv_ah *ah), (ah))
+TO_VERBS(resize_cq, int, (struct ibv_cq *cq, int cqe), (cq, cqe))
+TO_VERBS(qp_to_qp_ex, struct ibv_qp_ex *, (struct ibv_qp *qp), (qp))
+/* clang-format on */
 
 const char *ibv_get_device_name(struct ibv_device *device)
 {
@@ -54,23 +73,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return context;
 }
 
-int ibv_close_device(struct ibv_context *context)
-{
-	return pier_soft_verbs.close_device(context);
-}
-
-/* Protection domains and regions. */
-
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-	return pier_soft_provider.alloc_pd(context);
-}
-
-int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	return pier_soft_provider.dealloc_pd(pd);
-}
-
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, unsigned int access)
 {
@@ -88,121 +90,6 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 			       uint64_t iova, int access)
 {
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
-}
-
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
-				 uint64_t iova, int fd, int access)
-{
-	return pier_soft_provider.reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-}
-
-int ibv_dereg_mr(struct ibv_mr *mr)
-{
-	return pier_soft_provider.dereg_mr(mr);
-}
-
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		 size_t length, int access)
-{
-	return pier_soft_verbs.rereg_mr(mr, flags, pd, addr, length, access);
-}
-
-/* Completion channels, completion queues, shared receive queues and queue pairs. */
-
-struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
-{
-	return pier_soft_provider.create_comp_channel(context);
-}
-
-int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
-{
-	return pier_soft_provider.destroy_comp_channel(channel);
-}
-
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-			     struct ibv_comp_channel *channel, int comp_vector)
-{
-	return pier_soft_provider.create_cq(context, cqe, cq_context, channel,
-					    comp_vector);
-}
-
-int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
-	return pier_soft_verbs.resize_cq(cq, cqe);
-}
-
-int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	return pier_soft_provider.destroy_cq(cq);
-}
-
-int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
-		     void **ret_cq_context)
-{
-	return pier_soft_provider.get_cq_event(channel, ret_cq, ret_cq_context);
-}
-
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
-{
-	pier_soft_provider.ack_cq_events(cq, count);
-}
-
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	return pier_soft_provider.create_srq(pd, attr);
-}
-
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	return pier_soft_provider.modify_srq(srq, attr, mask);
-}
-
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *ret_attr)
-{
-	return pier_soft_provider.query_srq(srq, ret_attr);
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return pier_soft_provider.destroy_srq(srq);
-}
-
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-	return pier_soft_provider.create_qp(pd, attr);
-}
-
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
-{
-	return pier_soft_provider.modify_qp(qp, attr, mask);
-}
-
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
-		 struct ibv_qp_init_attr *ret_init_attr)
-{
-	return pier_soft_provider.query_qp(qp, ret_attr, mask, ret_init_attr);
-}
-
-int ibv_destroy_qp(struct ibv_qp *qp)
-{
-	return pier_soft_provider.destroy_qp(qp);
-}
-
-struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	return pier_soft_verbs.qp_to_qp_ex(qp);
-}
-
-/* Asynchronous events. */
-
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
-{
-	return pier_soft_verbs.get_async_event(context, ret_event);
-}
-
-void ibv_ack_async_event(struct ibv_async_event *event)
-{
-	pier_soft_verbs.ack_async_event(event);
 }
 
 /* Address handles, and where a datagram came from. */
@@ -241,11 +128,6 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 	return 0;
 }
 
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	return pier_soft_verbs.create_ah(pd, attr);
-}
-
 struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 				     struct ibv_grh *grh, uint8_t port)
 {
@@ -254,9 +136,4 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 	if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr))
 		return NULL;
 	return ibv_create_ah(pd, &attr);
-}
-
-int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return pier_soft_verbs.destroy_ah(ah);
 }

@@ -16,11 +16,6 @@ enum {
 	COMPAT_PORT_SIZE = offsetof(struct ibv_port_attr, port_cap_flags2)
 };
 
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
-{
-	return pier_soft_provider.query_device(context, ret_attr);
-}
-
 /* Programs that were built before libibverbs 21 have the shorter struct. */
 #undef ibv_query_port
 int ibv_query_port(struct ibv_context *context, uint8_t port,

@@ -1,227 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <infiniband/verbs.h>
 
 /*
  * What soft0 does not have. Each function fails as libibverbs does for a driver without
  * it (libibverbs/dummy_ops.c). Left out, the real libibverbs would be called with an
  * object of soft0.
+ *
+ * All but one ignore their arguments, so one body serves many names: the caller of a C
+ * function removes the arguments in every ABI of Linux. This file does not include
+ * <infiniband/verbs.h>, which declares some of the names with their parameters.
  */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define BODY(type, name)	 static __attribute__((used)) type name(void)
+#define REFUSE(type, name, body) type name(void) __attribute__((alias(#body)));
 
-/* Newer than the libibverbs for which pier is built. */
-struct ibv_buf;
-struct ibv_buf_attr;
-struct ibv_comp_cntr;
-struct ibv_comp_cntr_caps;
-struct ibv_comp_cntr_init_attr;
-struct ibv_dmah;
-struct ibv_dmah_init_attr;
-struct ibv_mr_init_attr;
-struct ibv_qp_attach_comp_cntr_attr;
-struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context,
-				struct ibv_dmah_init_attr *attr);
-struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
-void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **ret_buf);
-struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
-			      size_t length, int access);
-int ibv_dealloc_dmah(struct ibv_dmah *dmah);
-int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
-void ibv_free_buf(struct ibv_buf *buf);
-int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
-int _ibv_query_comp_cntr_caps(struct ibv_context *context,
-			      struct ibv_comp_cntr_caps *ret_caps, size_t size);
-struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
-					   struct ibv_comp_cntr_init_attr *attr);
-int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter);
-int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
-int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
-int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
-int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
-int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value);
-int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value);
-int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
-			    struct ibv_qp_attach_comp_cntr_attr *attr);
-
-static void *no_object(void)
+BODY(void *, no_object)
 {
 	errno = EOPNOTSUPP;
 	return NULL;
 }
+REFUSE(void *, ibv_alloc_buf, no_object)
+REFUSE(void *, ibv_alloc_dmah, no_object)
+REFUSE(void *, ibv_create_comp_cntr, no_object)
+REFUSE(void *, ibv_import_device, no_object)
+REFUSE(void *, ibv_import_dm, no_object)
+REFUSE(void *, ibv_import_mr, no_object)
+REFUSE(void *, ibv_import_pd, no_object)
+REFUSE(void *, ibv_reg_buf_mr, no_object)
+REFUSE(void *, ibv_reg_mr_ex, no_object)
 
-static int no_function(void)
+BODY(int, no_function)
 {
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
 }
+REFUSE(int, ibv_attach_mcast, no_function)
+REFUSE(int, ibv_dealloc_dmah, no_function)
+REFUSE(int, ibv_destroy_comp_cntr, no_function)
+REFUSE(int, ibv_detach_mcast, no_function)
+REFUSE(int, ibv_inc_comp_cntr, no_function)
+REFUSE(int, ibv_inc_err_comp_cntr, no_function)
+REFUSE(int, ibv_qp_attach_comp_cntr, no_function)
+REFUSE(int, ibv_query_ece, no_function)
+REFUSE(int, ibv_read_comp_cntr, no_function)
+REFUSE(int, ibv_read_err_comp_cntr, no_function)
+REFUSE(int, ibv_set_comp_cntr, no_function)
+REFUSE(int, ibv_set_ece, no_function)
+REFUSE(int, ibv_set_err_comp_cntr, no_function)
 
 /* A positive errno would pass for a descriptor. */
-static int no_descriptor(void)
+BODY(int, no_descriptor)
 {
 	errno = EOPNOTSUPP;
 	return -1;
 }
+REFUSE(int, ibv_dm_export_dmabuf_fd, no_descriptor)
+REFUSE(int, ibv_export_buf_dmabuf_fd, no_descriptor)
 
-struct ibv_context *ibv_import_device(int fd)
-{
-	return no_object();
-}
-
-struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
-{
-	return no_object();
-}
-
-struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
-{
-	return no_object();
-}
-
-struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
-{
-	return no_object();
-}
-
-struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context,
-				struct ibv_dmah_init_attr *attr)
-{
-	return no_object();
-}
-
-struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
-{
-	return no_object();
-}
-
-void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **ret_buf)
-{
-	return no_object();
-}
-
-struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
-			      size_t length, int access)
-{
-	return no_object();
-}
-
-int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return no_function();
-}
-
-int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return no_function();
-}
-
-int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ret_ece)
-{
-	return no_function();
-}
-
-int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return no_function();
-}
-
-int ibv_dealloc_dmah(struct ibv_dmah *dmah)
-{
-	return no_function();
-}
-
-int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
-{
-	return no_descriptor();
-}
-
-int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
-{
-	return no_descriptor();
-}
-
-int _ibv_query_comp_cntr_caps(struct ibv_context *context,
-			      struct ibv_comp_cntr_caps *ret_caps, size_t size)
-{
-	memset(ret_caps, 0, size);
-	return no_function();
-}
-
-struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
-					   struct ibv_comp_cntr_init_attr *attr)
-{
-	return no_object();
-}
-
-int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter)
-{
-	return no_function();
-}
-
-int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
-{
-	return no_function();
-}
-
-int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
-{
-	return no_function();
-}
-
-int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
-{
-	return no_function();
-}
-
-int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
-{
-	return no_function();
-}
-
-int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value)
-{
-	return no_function();
-}
-
-int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value)
-{
-	return no_function();
-}
-
-int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
-			    struct ibv_qp_attach_comp_cntr_attr *attr)
-{
-	return no_function();
-}
-
-void ibv_unimport_pd(struct ibv_pd *pd)
+BODY(void, do_nothing)
 {
 }
-
-void ibv_unimport_mr(struct ibv_mr *mr)
-{
-}
-
-void ibv_unimport_dm(struct ibv_dm *dm)
-{
-}
-
-void ibv_free_buf(struct ibv_buf *buf)
-{
-}
+REFUSE(void, ibv_free_buf, do_nothing)
+REFUSE(void, ibv_unimport_dm, do_nothing)
+REFUSE(void, ibv_unimport_mr, do_nothing)
+REFUSE(void, ibv_unimport_pd, do_nothing)
 
 /* soft0 makes no promise about the order of bytes within a message. */
-int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+BODY(int, no_order)
 {
 	return 0;
 }
+REFUSE(int, ibv_query_qp_data_in_order, no_order)
 
 /* A GID of soft0 belongs to no interface of the kernel. */
-int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
-				uint8_t ret_mac[ETHERNET_LL_SIZE], uint16_t *ret_vlan)
+BODY(int, no_neighbour)
 {
 	return -EHOSTUNREACH;
+}
+REFUSE(int, ibv_resolve_eth_l2_from_gid, no_neighbour)
+
+int _ibv_query_comp_cntr_caps(void *context, void *ret_caps, size_t size);
+
+int _ibv_query_comp_cntr_caps(void *context, void *ret_caps, size_t size)
+{
+	(void)context;
+	memset(ret_caps, 0, size);
+	return no_function();
 }

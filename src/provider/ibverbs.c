@@ -7,6 +7,7 @@
 #include <infiniband/verbs.h>
 
 #include "core/log.h"
+#include "verbs_functions.h"
 
 /*
  * libibverbs, opened at its first use instead of linked (-Dlibibverbs=opened). The
@@ -16,22 +17,16 @@
  *
  * Each is looked up with its version, as by the linker and by NCCL (ibvsymbols.cc):
  * libibverbs still exports the functions of IBVERBS_1.0, whose structs have another
- * layout, and dlsym(3) could return one of those. The versions are those of
- * libibverbs.map.in of rdma-core.
+ * layout, and dlsym(3) could return one of those.
  *
- * A function of the table: name, version, type, what it returns without the library,
- * parameters and arguments.
+ * The columns are those of PIER_VERBS_FUNCTIONS, whose names get their "ibv_" here.
  */
 /* clang-format off */
 #define FUNCTIONS(F) \
-	F(ibv_get_device_list, "1.1", struct ibv_device **, NULL, \
-	  (int *ret_count), (ret_count)) \
-	F(ibv_free_device_list, "1.1", void, (void)0, (struct ibv_device **list), (list)) \
+	PIER_VERBS_FUNCTIONS(IBV_##F) \
 	F(ibv_open_device, "1.1", struct ibv_context *, NULL, \
 	  (struct ibv_device *device), (device)) \
 	F(ibv_close_device, "1.1", int, -1, (struct ibv_context *context), (context)) \
-	F(ibv_query_device, "1.1", int, ELIBACC, \
-	  (struct ibv_context *context, struct ibv_device_attr *attr), (context, attr)) \
 	F(ibv_query_port, "1.1", int, ELIBACC, \
 	  (struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr), \
 	  (context, port, attr)) \
@@ -47,8 +42,6 @@
 	  (struct ibv_context *context, struct ibv_gid_entry *entries, size_t count, \
 	   uint32_t flags, size_t size), \
 	  (context, entries, count, flags, size)) \
-	F(ibv_alloc_pd, "1.1", struct ibv_pd *, NULL, (struct ibv_context *context), (context)) \
-	F(ibv_dealloc_pd, "1.1", int, ELIBACC, (struct ibv_pd *pd), (pd)) \
 	/* Without optimisation the macro of this name calls one or the other. */ \
 	F(ibv_reg_mr_iova, "1.7", struct ibv_mr *, NULL, \
 	  (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access), \
@@ -56,53 +49,21 @@
 	F(ibv_reg_mr_iova2, "1.8", struct ibv_mr *, NULL, \
 	  (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access), \
 	  (pd, addr, length, iova, access)) \
-	F(ibv_reg_dmabuf_mr, "1.12", struct ibv_mr *, NULL, \
-	  (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access), \
-	  (pd, offset, length, iova, fd, access)) \
-	F(ibv_dereg_mr, "1.1", int, ELIBACC, (struct ibv_mr *mr), (mr)) \
-	F(ibv_create_comp_channel, "1.0", struct ibv_comp_channel *, NULL, \
-	  (struct ibv_context *context), (context)) \
-	F(ibv_destroy_comp_channel, "1.0", int, ELIBACC, \
-	  (struct ibv_comp_channel *channel), (channel)) \
-	F(ibv_create_cq, "1.1", struct ibv_cq *, NULL, \
-	  (struct ibv_context *context, int cqe, void *cq_context, \
-	   struct ibv_comp_channel *channel, int vector), \
-	  (context, cqe, cq_context, channel, vector)) \
-	F(ibv_destroy_cq, "1.1", int, ELIBACC, (struct ibv_cq *cq), (cq)) \
-	F(ibv_get_cq_event, "1.1", int, -1, \
-	  (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context), \
-	  (channel, cq, cq_context)) \
-	F(ibv_ack_cq_events, "1.1", void, (void)0, \
-	  (struct ibv_cq *cq, unsigned int count), (cq, count)) \
-	F(ibv_create_srq, "1.1", struct ibv_srq *, NULL, \
-	  (struct ibv_pd *pd, struct ibv_srq_init_attr *attr), (pd, attr)) \
-	F(ibv_modify_srq, "1.1", int, ELIBACC, \
-	  (struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask), (srq, attr, mask)) \
-	F(ibv_query_srq, "1.1", int, ELIBACC, \
-	  (struct ibv_srq *srq, struct ibv_srq_attr *attr), (srq, attr)) \
-	F(ibv_destroy_srq, "1.1", int, ELIBACC, (struct ibv_srq *srq), (srq)) \
-	F(ibv_create_qp, "1.1", struct ibv_qp *, NULL, \
-	  (struct ibv_pd *pd, struct ibv_qp_init_attr *attr), (pd, attr)) \
-	F(ibv_modify_qp, "1.1", int, ELIBACC, \
-	  (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask), (qp, attr, mask)) \
-	F(ibv_query_qp, "1.1", int, ELIBACC, \
-	  (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, \
-	   struct ibv_qp_init_attr *init_attr), \
-	  (qp, attr, mask, init_attr)) \
-	F(ibv_destroy_qp, "1.1", int, ELIBACC, (struct ibv_qp *qp), (qp)) \
 	/* soft0 needs neither a status' name nor a rate: any rate is valid there. */ \
 	F(ibv_wc_status_str, "1.1", const char *, "no libibverbs to name it", \
 	  (enum ibv_wc_status status), (status)) \
 	F(ibv_rate_to_mbps, "1.1", int, 1, (enum ibv_rate rate), (rate))
 /* clang-format on */
 
-#define DECLARE_POINTER(name, ...) __typeof__(&(name)) pointer_##name;
+#define DECLARE_POINTER(name, ...)     __typeof__(&(name)) pointer_##name;
+#define IBV_DECLARE_POINTER(name, ...) DECLARE_POINTER(ibv_##name, )
 static struct {
 	FUNCTIONS(DECLARE_POINTER)
 } opened;
 
 #define DESCRIBE_SYMBOL(name, version, ...) \
 	{ #name, "IBVERBS_" version, (void **)&opened.pointer_##name },
+#define IBV_DESCRIBE_SYMBOL(name, version, ...) DESCRIBE_SYMBOL(ibv_##name, version, )
 static const struct {
 	const char *name, *version;
 	void **pointer;
@@ -153,4 +114,5 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 		errno = ELIBACC;                                             \
 		return failure;                                              \
 	}
+#define IBV_DEFINE_FUNCTION(name, ...) DEFINE_FUNCTION(ibv_##name, __VA_ARGS__)
 FUNCTIONS(DEFINE_FUNCTION)

@@ -4,6 +4,7 @@
 
 #include "mlx5.h"
 #include "provider.h"
+#include "verbs_functions.h"
 
 /*
  * The provider of libibverbs. A few of its functions are macros or inline in
@@ -63,41 +64,22 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return ibv_dealloc_mw(mw);
 }
 
+#define MEMBER(name, ...) .name = ibv_##name,
 const struct pier_provider pier_verbs_provider = {
 	.name = "verbs",
-	.get_device_list = ibv_get_device_list,
-	.free_device_list = ibv_free_device_list,
 	.open_device = ibv_open_device,
 	.close_device = ibv_close_device,
-	.query_device = ibv_query_device,
 	.query_port = query_port,
 	.get_async_event = ibv_get_async_event,
 	.ack_async_event = ibv_ack_async_event,
 	.query_gid_table = query_gid_table,
 	.query_gid = query_gid,
 	.query_on_demand = query_on_demand,
-	.alloc_pd = ibv_alloc_pd,
-	.dealloc_pd = ibv_dealloc_pd,
 	.reg_mr = reg_mr,
-	.reg_dmabuf_mr = ibv_reg_dmabuf_mr,
 	.query_data_direct = pier_mlx5_query_data_direct,
 	.reg_data_direct_mr = pier_mlx5_reg_data_direct_mr,
-	.dereg_mr = ibv_dereg_mr,
 	.alloc_mw = alloc_mw,
 	.dealloc_mw = dealloc_mw,
-	.create_comp_channel = ibv_create_comp_channel,
-	.destroy_comp_channel = ibv_destroy_comp_channel,
-	.create_cq = ibv_create_cq,
-	.destroy_cq = ibv_destroy_cq,
-	.get_cq_event = ibv_get_cq_event,
-	.ack_cq_events = ibv_ack_cq_events,
-	.create_srq = ibv_create_srq,
-	.modify_srq = ibv_modify_srq,
-	.query_srq = ibv_query_srq,
-	.destroy_srq = ibv_destroy_srq,
-	.create_qp = ibv_create_qp,
 	.create_direct_qp = pier_mlx5_create_direct_qp,
-	.modify_qp = ibv_modify_qp,
-	.query_qp = ibv_query_qp,
-	.destroy_qp = ibv_destroy_qp,
+	PIER_VERBS_FUNCTIONS(MEMBER)
 };
