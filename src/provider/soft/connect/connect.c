@@ -5,14 +5,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include <openssl/crypto.h>
-
 #include "connect.h"
 #include "address.h"
 #include "call.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "node.h"
+#include "provider/libcrypto.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/link.h"
@@ -61,8 +60,8 @@ static int check_known_secret(const struct soft_connection *connection,
 				 "soft0: the address of QP %#x was not given "
 				 "(set_qp_address)",
 				 peer->end->qpn);
-	if (CRYPTO_memcmp(connection->peer_address.secret, peer->secret,
-			  SOFT_SECRET_SIZE) != 0)
+	if (pier_crypto.CRYPTO_memcmp(connection->peer_address.secret, peer->secret,
+				      SOFT_SECRET_SIZE) != 0)
 		return pier_fail(ECONNREFUSED,
 				 "soft0: QP %#x refuses: it was set up with another "
 				 "address, or has been reset since",

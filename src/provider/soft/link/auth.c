@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
-#include <openssl/crypto.h>
-
 #include "auth.h"
 #include "core/wire.h"
+#include "provider/libcrypto.h"
 #include "provider/soft/limits.h"
 
 /*
@@ -112,7 +111,7 @@ bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
 	uint8_t expected[SOFT_MAC_SIZE];
 
 	pier_soft_prove(secret, role, transcript, expected);
-	return CRYPTO_memcmp(expected, mac, sizeof(expected)) == 0;
+	return pier_crypto.CRYPTO_memcmp(expected, mac, sizeof(expected)) == 0;
 }
 
 bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_nonce)

@@ -7,14 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <openssl/evp.h>
-
 #include "seal.h"
 #include "auth.h"
 #include "core/fd.h"
 #include "core/log.h"
 #include "core/wire.h"
 #include "crypto.h"
+#include "provider/libcrypto.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
@@ -83,8 +82,8 @@ static bool open_staging(struct soft_extent *staging)
 static bool set_key(struct direction *direction, const EVP_CIPHER *cipher, bool seals)
 {
 	direction->bytes = direction->records = 0;
-	return EVP_CipherInit_ex2(direction->cipher, cipher, direction->key, NULL, seals,
-				  NULL);
+	return pier_crypto.EVP_CipherInit_ex2(direction->cipher, cipher, direction->key,
+					      NULL, seals, NULL);
 }
 
 static bool open_direction(struct direction *direction,
@@ -92,7 +91,7 @@ static bool open_direction(struct direction *direction,
 			   bool seals)
 {
 	pier_soft_derive_key(session, from_caller, direction->key);
-	direction->cipher = EVP_CIPHER_CTX_new();
+	direction->cipher = pier_crypto.EVP_CIPHER_CTX_new();
 	return direction->cipher &&
 	       set_key(direction, pier_soft_find_cipher(session->cipher), seals);
 }
@@ -119,8 +118,8 @@ void pier_soft_free_seal(struct soft_seal *seal)
 {
 	if (!seal)
 		return;
-	EVP_CIPHER_CTX_free(seal->tx.cipher);
-	EVP_CIPHER_CTX_free(seal->rx.cipher);
+	pier_crypto.EVP_CIPHER_CTX_free(seal->tx.cipher);
+	pier_crypto.EVP_CIPHER_CTX_free(seal->rx.cipher);
 	if (seal->staging.memory)
 		munmap(seal->staging.memory, STAGING_SIZE);
 	pier_close_fd(seal->staging.fd);
@@ -143,14 +142,15 @@ static bool apply_cipher(struct direction *direction, uint8_t *record, uint32_t 
 
 	pier_put_le64(nonce + NONCE_SIZE - 8, direction->records++);
 	direction->bytes += length;
-	if (!EVP_CipherInit_ex2(cipher, NULL, NULL, nonce, seals, NULL) ||
-	    !EVP_CipherUpdate(cipher, NULL, &used, record, SOFT_RECORD_LENGTH_SIZE) ||
-	    !EVP_CipherUpdate(cipher, bytes, &used, bytes, (int)length) ||
-	    (!seals && !EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG,
-					    SOFT_RECORD_TAG_SIZE, tag)) ||
-	    !EVP_CipherFinal_ex(cipher, tag, &used) ||
-	    (seals && !EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG,
-					   SOFT_RECORD_TAG_SIZE, tag)))
+	if (!pier_crypto.EVP_CipherInit_ex2(cipher, NULL, NULL, nonce, seals, NULL) ||
+	    !pier_crypto.EVP_CipherUpdate(cipher, NULL, &used, record,
+					  SOFT_RECORD_LENGTH_SIZE) ||
+	    !pier_crypto.EVP_CipherUpdate(cipher, bytes, &used, bytes, (int)length) ||
+	    (!seals && !pier_crypto.EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG,
+							SOFT_RECORD_TAG_SIZE, tag)) ||
+	    !pier_crypto.EVP_CipherFinal_ex(cipher, tag, &used) ||
+	    (seals && !pier_crypto.EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG,
+						       SOFT_RECORD_TAG_SIZE, tag)))
 		return false;
 	if (direction->bytes < REKEY_BYTES && direction->records < REKEY_RECORDS)
 		return true;
