@@ -11,7 +11,6 @@
 #include "persona.h"
 #include "post.h"
 #include "qp.h"
-#include "region.h"
 
 static void free_context(struct fault_context *context)
 {
@@ -104,21 +103,36 @@ static int query_data_direct(struct ibv_context *ibv, char *ret_path, size_t siz
 	return context->beneath->query_data_direct(context->under, ret_path, size);
 }
 
+/*
+ * A counterpart is allocated before the device makes its object, so that nothing has to
+ * be undone. NULL: the call fails as planned, or there is no memory.
+ */
+static void *allocate_counterpart(struct ibv_context *ibv,
+				  enum pier_fault_occasion occasion, size_t size)
+{
+	return fault_fails(ibv, occasion) ? NULL : calloc(1, size);
+}
+
+/* The device has not made the object. Returns NULL; errno stays. */
+static void *free_counterpart(void *counterpart)
+{
+	int error = errno;
+
+	free(counterpart);
+	errno = error;
+	return NULL;
+}
+
 static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
-	struct fault_pd *pd;
+	struct fault_pd *pd = allocate_counterpart(ibv, FAULT_ALLOC_PD, sizeof(*pd));
 
-	if (fault_fails(ibv, FAULT_ALLOC_PD))
-		return NULL;
-	pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
 	pd->under = context->beneath->alloc_pd(context->under);
-	if (!pd->under) {
-		free(pd);
-		return NULL;
-	}
+	if (!pd->under)
+		return free_counterpart(pd);
 	pd->ibv = *pd->under;
 	pd->ibv.context = ibv;
 	return &pd->ibv;
@@ -137,6 +151,163 @@ static int dealloc_pd(struct ibv_pd *ibv)
 	return error;
 }
 
+/* Sets errno if the persona refuses the region. */
+static bool persona_refuses(struct ibv_pd *pd, size_t length, int access, bool dmabuf)
+{
+	const struct pier_persona *persona = fault_context(pd->context)->plan.persona;
+	int error = 0;
+
+	/* A provider of libibverbs without the call is given this errno by the library.
+	 */
+	if (persona && dmabuf && !persona->dmabuf)
+		error = EOPNOTSUPP;
+	else if (persona)
+		error = pier_persona_check_region(persona, length, access);
+	if (error)
+		errno = error;
+	return error != 0;
+}
+
+/* NULL: errno. */
+static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
+{
+	if (!mr->under)
+		return free_counterpart(mr);
+	mr->ibv = *mr->under;
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	pier_list_init(&mr->link);
+	return &mr->ibv;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_MR,
+						   sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	if (!persona_refuses(pd, length, access, false))
+		mr->under = fault_context(pd->context)
+				    ->beneath->reg_mr(fault_under_pd(pd), addr, length,
+						      iova, access);
+	if (!wrap_mr(pd, mr))
+		return NULL;
+	pier_fault_reach_region(mr, addr, length, iova);
+	return &mr->ibv;
+}
+
+typedef struct ibv_mr *reg_fd_function(struct ibv_pd *pd, uint64_t offset, size_t length,
+				       uint64_t iova, int fd, int access);
+
+static struct ibv_mr *reg_fd(reg_fd_function *reg, struct ibv_pd *pd, uint64_t offset,
+			     size_t length, uint64_t iova, int fd, int access)
+{
+	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_DMABUF_MR,
+						   sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	if (!persona_refuses(pd, length, access, true))
+		mr->under = reg(fault_under_pd(pd), offset, length, iova, fd, access);
+	if (!wrap_mr(pd, mr))
+		return NULL;
+	pier_fault_reach_dmabuf(mr, fd, offset, length, iova);
+	return &mr->ibv;
+}
+
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				    uint64_t iova, int fd, int access)
+{
+	return reg_fd(fault_context(pd->context)->beneath->reg_dmabuf_mr, pd, offset,
+		      length, iova, fd, access);
+}
+
+static struct ibv_mr *reg_data_direct_mr(struct ibv_pd *pd, uint64_t offset,
+					 size_t length, uint64_t iova, int fd, int access)
+{
+	return reg_fd(fault_context(pd->context)->beneath->reg_data_direct_mr, pd, offset,
+		      length, iova, fd, access);
+}
+
+static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_part *parts,
+				uint32_t count, uint64_t iova, int access,
+				const uint32_t *key)
+{
+	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_PARTS,
+						   sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->under = fault_context(pd->context)
+			    ->beneath->reg_parts(fault_under_pd(pd), parts, count, iova,
+						 access, key);
+	return wrap_mr(pd, mr);
+}
+
+static int dereg_mr(struct ibv_mr *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_mr *mr = pier_container_of(ibv, struct fault_mr, ibv);
+	int error = fault_fails(ibv->context, FAULT_DEREG_MR);
+
+	if (!error)
+		error = context->beneath->dereg_mr(mr->under);
+	if (!error) {
+		pier_fault_leave_region(mr);
+		free(mr);
+	}
+	return error;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	const struct fault_context *context = fault_context(pd->context);
+	struct fault_mw *mw = allocate_counterpart(pd->context, FAULT_ALLOC_MW,
+						   sizeof(*mw));
+
+	if (!mw)
+		return NULL;
+	if (!context->plan.persona || context->plan.persona->windows)
+		mw->under = context->beneath->alloc_mw(fault_under_pd(pd), type);
+	else
+		errno = EOPNOTSUPP;
+	if (!mw->under)
+		return free_counterpart(mw);
+	mw->ibv = *mw->under;
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	return &mw->ibv;
+}
+
+static int dealloc_mw(struct ibv_mw *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_mw *mw = pier_container_of(ibv, struct fault_mw, ibv);
+	int error = fault_fails(ibv->context, FAULT_DEALLOC_MW);
+
+	if (!error)
+		error = context->beneath->dealloc_mw(mw->under);
+	if (!error)
+		free(mw);
+	return error;
+}
+
+static void set_padding(struct ibv_mr *mr, uint64_t length)
+{
+	fault_context(mr->context)->beneath->set_padding(fault_under_mr(mr), length);
+}
+
+static int bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter)
+{
+	struct fault_context *context = fault_context(mr->context);
+	int error = fault_fails(mr->context, FAULT_BIND_COUNTER);
+
+	return error ? error
+		     : context->beneath->bind_counter(fault_under_mr(mr), counter);
+}
+
 /* It has no device list: pier_device_open() finds the device beneath. */
 static const struct pier_provider everything = {
 	.name = "fault",
@@ -150,16 +321,16 @@ static const struct pier_provider everything = {
 	.query_on_demand = query_on_demand,
 	.alloc_pd = alloc_pd,
 	.dealloc_pd = dealloc_pd,
-	.reg_mr = pier_fault_reg_mr,
-	.reg_dmabuf_mr = pier_fault_reg_dmabuf_mr,
+	.reg_mr = reg_mr,
+	.reg_dmabuf_mr = reg_dmabuf_mr,
 	.query_data_direct = query_data_direct,
-	.reg_data_direct_mr = pier_fault_reg_data_direct_mr,
-	.reg_parts = pier_fault_reg_parts,
-	.dereg_mr = pier_fault_dereg_mr,
-	.alloc_mw = pier_fault_alloc_mw,
-	.dealloc_mw = pier_fault_dealloc_mw,
-	.set_padding = pier_fault_set_padding,
-	.bind_counter = pier_fault_bind_counter,
+	.reg_data_direct_mr = reg_data_direct_mr,
+	.reg_parts = reg_parts,
+	.dereg_mr = dereg_mr,
+	.alloc_mw = alloc_mw,
+	.dealloc_mw = dealloc_mw,
+	.set_padding = set_padding,
+	.bind_counter = bind_counter,
 	.create_comp_channel = pier_fault_create_comp_channel,
 	.destroy_comp_channel = pier_fault_destroy_comp_channel,
 	.create_cq = pier_fault_create_cq,

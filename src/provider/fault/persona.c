@@ -265,6 +265,15 @@ static bool persona_fits_irdma(const struct ibv_qp_cap *cap)
  * otherwise. "devinfo" is the output of ibv_devinfo(1) -v in a public thread.
  */
 
+#define ROCE                                                          \
+	.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, \
+	.port.link_layer = IBV_LINK_LAYER_ETHERNET
+/* One GID of the port, and connections of the connection manager alone. */
+#define IWARP                                                              \
+	.node_type = IBV_NODE_RNIC, .transport_type = IBV_TRANSPORT_IWARP, \
+	.port.link_layer = IBV_LINK_LAYER_ETHERNET, .port.gid_tbl_len = 1, \
+	.needs_cm = true
+
 static const struct pier_persona personas[] = {
 	{
 		/*
@@ -298,13 +307,9 @@ static const struct pier_persona personas[] = {
 			.max_srq_wr = 32767,
 			.max_srq_sge = 31,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 256,
-			.max_msg_sz = 0x40000000,
-		},
+		ROCE,
+		.port.gid_tbl_len = 256,
+		.port.max_msg_sz = 0x40000000,
 		.fits = persona_fits_mlx5,
 		/* copy_to_scat() in qp.c, with completions of 64 bytes. */
 		.max_scatter = 32,
@@ -330,12 +335,10 @@ static const struct pier_persona personas[] = {
 		},
 		.node_type = IBV_NODE_UNSPECIFIED,
 		.transport_type = IBV_TRANSPORT_UNSPECIFIED,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_UNSPECIFIED,
-			.lmc = 1,
-			.gid_tbl_len = 1,
-			.max_msg_sz = 8192,
-		},
+		.port.link_layer = IBV_LINK_LAYER_UNSPECIFIED,
+		.port.lmc = 1,
+		.port.gid_tbl_len = 1,
+		.port.max_msg_sz = 8192,
 		.max_inline = 32,
 		.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
 				 IBV_ACCESS_REMOTE_WRITE,
@@ -366,14 +369,10 @@ static const struct pier_persona personas[] = {
 			.atomic_cap = IBV_ATOMIC_NONE,
 			.max_mw = 4194301,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.lid = 1,
-			.gid_tbl_len = 32,
-			.max_msg_sz = 2147483647,
-		},
+		ROCE,
+		.port.lid = 1,
+		.port.gid_tbl_len = 32,
+		.port.max_msg_sz = 2147483647,
 		.fits = persona_fits_irdma,
 		.dmabuf = true,
 		.windows = true,
@@ -411,12 +410,8 @@ static const struct pier_persona personas[] = {
 			.max_srq_wr = 32767,
 			.max_srq_sge = 4,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 128,
-		},
+		ROCE,
+		.port.gid_tbl_len = 128,
 		.max_inline = 256,
 		.roce_v1 = true,
 		.resets_from_err = true,
@@ -448,13 +443,9 @@ static const struct pier_persona personas[] = {
 			.atomic_cap = IBV_ATOMIC_GLOB,
 			.max_mw = 65536,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 256,
-			.max_msg_sz = 0x80000000,
-		},
+		ROCE,
+		.port.gid_tbl_len = 256,
+		.port.max_msg_sz = 0x80000000,
 		.max_inline = 480,
 		.dmabuf = true,
 		.windows = true,
@@ -492,13 +483,9 @@ static const struct pier_persona personas[] = {
 			.max_srq_wr = 65535,
 			.max_srq_sge = 6,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 256,
-			.max_msg_sz = 1 << 30,
-		},
+		ROCE,
+		.port.gid_tbl_len = 256,
+		.port.max_msg_sz = 1 << 30,
 		.max_inline = 208,
 		.dmabuf = true,
 		.roce_v1 = true,
@@ -529,15 +516,9 @@ static const struct pier_persona personas[] = {
 			.max_srq_wr = 327680,
 			.max_srq_sge = 6,
 		},
-		.node_type = IBV_NODE_RNIC,
-		.transport_type = IBV_TRANSPORT_IWARP,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 1,
-			.max_msg_sz = UINT32_MAX,
-		},
+		IWARP,
+		.port.max_msg_sz = UINT32_MAX,
 		.max_inline = 80,
-		.needs_cm = true,
 	},
 	{
 		/*
@@ -556,15 +537,9 @@ static const struct pier_persona personas[] = {
 			.max_qp_init_rd_atom = 128,
 			.atomic_cap = IBV_ATOMIC_NONE,
 		},
-		.node_type = IBV_NODE_RNIC,
-		.transport_type = IBV_TRANSPORT_IWARP,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 1,
-			.max_msg_sz = UINT32_MAX,
-		},
+		IWARP,
+		.port.max_msg_sz = UINT32_MAX,
 		.max_inline = 96,
-		.needs_cm = true,
 	},
 	{
 		/*
@@ -598,13 +573,9 @@ static const struct pier_persona personas[] = {
 			.max_srq_wr = 1048576,
 			.max_srq_sge = 27,
 		},
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.port = {
-			.link_layer = IBV_LINK_LAYER_ETHERNET,
-			.gid_tbl_len = 1024,
-			.max_msg_sz = 0x80000000,
-		},
+		ROCE,
+		.port.gid_tbl_len = 1024,
+		.port.max_msg_sz = 0x80000000,
 		.max_inline = 512,
 		.windows = true,
 	},

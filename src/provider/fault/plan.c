@@ -10,13 +10,8 @@
 #include "plan.h"
 #include "provider/event_name.h"
 
-enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
-
-#define BIT(occasion) (UINT64_C(1) << (occasion))
-#define CALL(name, occasion)                                 \
-	{                                                    \
-		name, BIT(occasion), FAULT_FAIL, FAULT_ERRNO \
-	}
+#define BIT(occasion)	     (UINT64_C(1) << (occasion))
+#define CALL(occasion, name) { name, BIT(FAULT_##occasion), FAULT_FAIL, FAULT_ERRNO },
 
 #define ON_COMPLETION BIT(FAULT_COMPLETION)
 #define REGISTRATIONS \
@@ -27,38 +22,6 @@ enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
 static const struct pier_fault_word words[] = {
 	{ "call", ALL_CALLS, FAULT_FAIL, FAULT_ERRNO },
 	{ "reg", REGISTRATIONS, FAULT_FAIL, FAULT_ERRNO },
-	CALL("open_device", FAULT_OPEN_DEVICE),
-	CALL("close_device", FAULT_CLOSE_DEVICE),
-	CALL("query_device", FAULT_QUERY_DEVICE),
-	CALL("query_port", FAULT_QUERY_PORT),
-	CALL("query_gid", FAULT_QUERY_GID),
-	CALL("query_on_demand", FAULT_QUERY_ON_DEMAND),
-	CALL("alloc_pd", FAULT_ALLOC_PD),
-	CALL("dealloc_pd", FAULT_DEALLOC_PD),
-	CALL("reg_mr", FAULT_REG_MR),
-	CALL("reg_dmabuf_mr", FAULT_REG_DMABUF_MR),
-	CALL("reg_parts", FAULT_REG_PARTS),
-	CALL("dereg_mr", FAULT_DEREG_MR),
-	CALL("alloc_mw", FAULT_ALLOC_MW),
-	CALL("dealloc_mw", FAULT_DEALLOC_MW),
-	CALL("bind_counter", FAULT_BIND_COUNTER),
-	CALL("create_comp_channel", FAULT_CREATE_COMP_CHANNEL),
-	CALL("destroy_comp_channel", FAULT_DESTROY_COMP_CHANNEL),
-	CALL("create_cq", FAULT_CREATE_CQ),
-	CALL("destroy_cq", FAULT_DESTROY_CQ),
-	CALL("create_srq", FAULT_CREATE_SRQ),
-	CALL("destroy_srq", FAULT_DESTROY_SRQ),
-	CALL("create_qp", FAULT_CREATE_QP),
-	CALL("modify_qp", FAULT_MODIFY_QP),
-	CALL("query_qp", FAULT_QUERY_QP),
-	CALL("destroy_qp", FAULT_DESTROY_QP),
-	CALL("get_qp_address", FAULT_GET_QP_ADDRESS),
-	CALL("set_qp_address", FAULT_SET_QP_ADDRESS),
-	CALL("post_send", FAULT_POST_SEND),
-	CALL("post_recv", FAULT_POST_RECV),
-	CALL("poll_cq", FAULT_POLL_CQ),
-	CALL("req_notify_cq", FAULT_REQ_NOTIFY_CQ),
-	CALL("get_cq_event", FAULT_GET_CQ_EVENT),
 	{ "wc", ON_COMPLETION, FAULT_STATUS, FAULT_WC_STATUS },
 	{ "late", ON_COMPLETION, FAULT_LATE, FAULT_TIME_OR_POLLS },
 	{ "lost", ON_COMPLETION, FAULT_LOST, FAULT_NO_VALUE },
@@ -66,60 +29,66 @@ static const struct pier_fault_word words[] = {
 	{ "dead", BIT(FAULT_POST_SEND), FAULT_DEAD, FAULT_TIME_OR_NONE },
 	{ "async", BIT(FAULT_POST_SEND), FAULT_ASYNC, FAULT_EVENT_NAME },
 	{ "event", BIT(FAULT_REQ_NOTIFY_CQ), FAULT_NOTIFY_LATE, FAULT_TIME },
+	PIER_FAULT_CALLS(CALL)
 };
 
-static bool is_name(const char *word, const char *name, size_t length)
+/* A part of a plan's text: all of it, a rule, or the rest of one. */
+struct text {
+	const char *at;
+	size_t length;
+};
+
+static bool is_text(struct text text, const char *word)
 {
-	return strlen(word) == length && memcmp(word, name, length) == 0;
+	return text.length == strlen(word) && memcmp(text.at, word, text.length) == 0;
 }
 
 /* NULL: no such word. */
-static const struct pier_fault_word *fault_find_word(const char *name, size_t length)
+static const struct pier_fault_word *find_word(struct text name)
 {
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (is_name(words[i].name, name, length))
+		if (is_text(name, words[i].name))
 			return &words[i];
 	}
 	return NULL;
 }
 
-/* The word for that call alone, or a description of the occasion. */
-static const char *fault_name_occasion(enum pier_fault_occasion occasion)
+static const char *name_occasion(enum pier_fault_occasion occasion)
 {
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (words[i].occasions == BIT(occasion) && words[i].effect == FAULT_FAIL)
-			return words[i].name;
-	}
-	return "a completion";
+#define NAME(occasion, name) name,
+	static const char *const names[] = { PIER_FAULT_CALLS(NAME) "a completion" };
+#undef NAME
+
+	return names[occasion];
 }
 
 /* glibc has it from 2.32 on. With an older one, plans cannot name an errno. */
 const char *strerrorname_np(int error) __attribute__((weak));
 
 /* By name; 0 and IBV_WC_SUCCESS: unknown. */
-static int fault_find_errno(const char *name, size_t length)
+static int find_errno(struct text name)
 {
 	/* The highest errno of the kernel (MAX_ERRNO). */
 	for (int number = 1; number <= 4095; number++) {
 		const char *known = strerrorname_np ? strerrorname_np(number) : NULL;
 
-		if (known && is_name(known, name, length))
+		if (known && is_text(name, known))
 			return number;
 	}
 	return 0;
 }
 
 /* -1: unknown. */
-static int fault_find_event(const char *name, size_t length)
+static int find_event(struct text name)
 {
 	for (int event = 0; event <= IBV_EVENT_GID_CHANGE; event++) {
-		if (is_name(pier_event_name((enum ibv_event_type)event), name, length))
+		if (is_text(name, pier_event_name((enum ibv_event_type)event)))
 			return event;
 	}
 	return -1;
 }
 
-enum ibv_wc_status pier_fault_find_status(const char *name, size_t length)
+static enum ibv_wc_status find_status(struct text name)
 {
 #define STATUS(name) [IBV_WC_##name] = #name
 	static const char *const names[] = {
@@ -138,7 +107,7 @@ enum ibv_wc_status pier_fault_find_status(const char *name, size_t length)
 #undef STATUS
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (names[i] && is_name(names[i], name, length))
+		if (names[i] && is_text(name, names[i]))
 			return (enum ibv_wc_status)i;
 	}
 	return IBV_WC_SUCCESS;
@@ -152,12 +121,6 @@ enum {
 #define SECOND	       UINT64_C(1000000000)
 #define LONGEST_TIME   (NO_MORE_THAN_HOURS * 3600 * SECOND)
 #define HIGHEST_NUMBER UINT32_MAX
-
-/* A part of a plan's text: all of it, a rule, or the rest of one. */
-struct text {
-	const char *at;
-	size_t length;
-};
 
 static int shown_length(struct text text)
 {
@@ -210,11 +173,6 @@ static bool take_number(struct text *rest, uint64_t most, uint64_t *ret_number)
 	return digits > 0;
 }
 
-static bool is_text(struct text text, const char *word)
-{
-	return text.length == strlen(word) && memcmp(text.at, word, text.length) == 0;
-}
-
 /* "@3", "@3+" or "~20". */
 static int read_when(struct text whole, struct text *rest, struct pier_fault_rule *rule)
 {
@@ -259,7 +217,7 @@ static int read_time(struct text whole, struct text rest, bool may_be_polls,
 static int read_name(struct text whole, struct text rest, struct pier_fault_rule *rule)
 {
 	if (rule->word->value == FAULT_ERRNO) {
-		rule->value = (uint64_t)fault_find_errno(rest.at, rest.length);
+		rule->value = (uint64_t)find_errno(rest);
 		if (rule->value)
 			return 0;
 		return pier_fail(
@@ -269,7 +227,7 @@ static int read_name(struct text whole, struct text rest, struct pier_fault_rule
 			shown_length(whole), whole.at, shown_length(rest), rest.at);
 	}
 	if (rule->word->value == FAULT_EVENT_NAME) {
-		int event = fault_find_event(rest.at, rest.length);
+		int event = find_event(rest);
 
 		rule->value = (uint64_t)event;
 		return event < 0 ? refuse_rule(whole,
@@ -277,7 +235,7 @@ static int read_name(struct text whole, struct text rest, struct pier_fault_rule
 					       "without IBV_EVENT_: PORT_ERR")
 				 : 0;
 	}
-	rule->value = pier_fault_find_status(rest.at, rest.length);
+	rule->value = find_status(rest);
 	return rule->value ? 0
 			   : refuse_rule(whole, "that is no error of enum ibv_wc_status, "
 						"without IBV_WC_: RETRY_EXC_ERR");
@@ -317,7 +275,7 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 		return refuse_rule(whole, "that is one rule too many; there may be 32");
 	if (whole.length >= sizeof(rule->text))
 		return refuse_rule(whole, "a rule has at most 47 characters");
-	rule->word = fault_find_word(name.at, name.length);
+	rule->word = find_word(name);
 	if (!rule->word)
 		return refuse_rule(whole,
 				   "that is no word of a plan; pier_device_open(3) "
@@ -447,7 +405,7 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 	pthread_mutex_unlock(&plan->lock);
 	if (struck)
 		pier_info("fault plan: %s strikes %s (seed=%llu)", struck->text,
-			  fault_name_occasion(occasion), (unsigned long long)plan->seed);
+			  name_occasion(occasion), (unsigned long long)plan->seed);
 	return struck;
 }
 
@@ -468,7 +426,7 @@ int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occa
 	if (!rule)
 		return 0;
 	pier_fail((int)rule->value, "fault plan: %s strikes %s (seed=%llu)", rule->text,
-		  fault_name_occasion(occasion), (unsigned long long)plan->seed);
+		  name_occasion(occasion), (unsigned long long)plan->seed);
 	errno = (int)rule->value;
 	return errno;
 }

@@ -51,46 +51,51 @@ enum {
 
 /*
  * Occasions: calls of struct pier_provider, and of the four functions in
- * ibv_context.ops.
+ * ibv_context.ops, with the word of a plan for each.
  */
+/* clang-format off */
+#define PIER_FAULT_CALLS(F) \
+	F(OPEN_DEVICE, "open_device") \
+	F(CLOSE_DEVICE, "close_device") \
+	F(QUERY_DEVICE, "query_device") \
+	F(QUERY_PORT, "query_port") \
+	F(QUERY_GID, "query_gid") \
+	F(QUERY_ON_DEMAND, "query_on_demand") \
+	F(ALLOC_PD, "alloc_pd") \
+	F(DEALLOC_PD, "dealloc_pd") \
+	F(REG_MR, "reg_mr") \
+	F(REG_DMABUF_MR, "reg_dmabuf_mr") \
+	F(REG_PARTS, "reg_parts") \
+	F(DEREG_MR, "dereg_mr") \
+	F(ALLOC_MW, "alloc_mw") \
+	F(DEALLOC_MW, "dealloc_mw") \
+	F(BIND_COUNTER, "bind_counter") \
+	F(CREATE_COMP_CHANNEL, "create_comp_channel") \
+	F(DESTROY_COMP_CHANNEL, "destroy_comp_channel") \
+	F(CREATE_CQ, "create_cq") \
+	F(DESTROY_CQ, "destroy_cq") \
+	F(CREATE_SRQ, "create_srq") \
+	F(DESTROY_SRQ, "destroy_srq") \
+	F(CREATE_QP, "create_qp") \
+	F(MODIFY_QP, "modify_qp") \
+	F(QUERY_QP, "query_qp") \
+	F(DESTROY_QP, "destroy_qp") \
+	F(GET_QP_ADDRESS, "get_qp_address") \
+	F(SET_QP_ADDRESS, "set_qp_address") \
+	/* One for each request of a list; the receives of shared queues count, too. */ \
+	F(POST_SEND, "post_send") \
+	F(POST_RECV, "post_recv") \
+	/* How often these are called depends on time. */ \
+	F(POLL_CQ, "poll_cq") \
+	F(REQ_NOTIFY_CQ, "req_notify_cq") \
+	F(GET_CQ_EVENT, "get_cq_event")
+/* clang-format on */
+
+#define PIER_FAULT_OCCASION(occasion, name) FAULT_##occasion,
 enum pier_fault_occasion {
-	FAULT_OPEN_DEVICE,
-	FAULT_CLOSE_DEVICE,
-	FAULT_QUERY_DEVICE,
-	FAULT_QUERY_PORT,
-	FAULT_QUERY_GID,
-	FAULT_QUERY_ON_DEMAND,
-	FAULT_ALLOC_PD,
-	FAULT_DEALLOC_PD,
-	FAULT_REG_MR,
-	FAULT_REG_DMABUF_MR,
-	FAULT_REG_PARTS,
-	FAULT_DEREG_MR,
-	FAULT_ALLOC_MW,
-	FAULT_DEALLOC_MW,
-	FAULT_BIND_COUNTER,
-	FAULT_CREATE_COMP_CHANNEL,
-	FAULT_DESTROY_COMP_CHANNEL,
-	FAULT_CREATE_CQ,
-	FAULT_DESTROY_CQ,
-	FAULT_CREATE_SRQ,
-	FAULT_DESTROY_SRQ,
-	FAULT_CREATE_QP,
-	FAULT_MODIFY_QP,
-	FAULT_QUERY_QP,
-	FAULT_DESTROY_QP,
-	FAULT_GET_QP_ADDRESS,
-	FAULT_SET_QP_ADDRESS,
-	/* One for each request of a list; the receives of shared queues count, too. */
-	FAULT_POST_SEND,
-	FAULT_POST_RECV,
-	/* How often these are called depends on time. */
-	FAULT_POLL_CQ,
-	FAULT_REQ_NOTIFY_CQ,
-	FAULT_GET_CQ_EVENT,
+	PIER_FAULT_CALLS(PIER_FAULT_OCCASION)
 	/* A completion was taken from the device. */
 	FAULT_COMPLETION,
-	FAULT_OCCASIONS,
 };
 
 struct pier_fault_word;

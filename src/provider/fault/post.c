@@ -69,7 +69,7 @@ void pier_fault_leave_region(struct fault_mr *mr)
 		munmap(mr->mapping, mr->mapped);
 }
 
-bool pier_fault_note_receive(struct pier_list *receives, const struct ibv_recv_wr *wr)
+static bool note_receive(struct pier_list *receives, const struct ibv_recv_wr *wr)
 {
 	size_t size = (size_t)wr->num_sge * sizeof(struct ibv_sge);
 	struct receive *receive = malloc(sizeof(*receive) + size);
@@ -88,11 +88,6 @@ static void free_receive(struct pier_list *link)
 {
 	pier_list_remove(link);
 	free(pier_container_of(link, struct receive, link));
-}
-
-void pier_fault_forget_receive(struct pier_list *receives)
-{
-	free_receive(receives->previous);
 }
 
 void pier_fault_forget_receives(struct pier_list *receives)
@@ -246,9 +241,9 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 }
 
 /* Clears an old error sentence if the device leaves none of its own. */
-static void forget_sentence(const struct fault_qp *qp)
+static void forget_sentence(const struct fault_context *context)
 {
-	if (!fault_context(qp->ibv.context)->beneath->explains_posts)
+	if (!context->beneath->explains_posts)
 		pier_clear_error();
 }
 
@@ -256,53 +251,87 @@ static void forget_sentence(const struct fault_qp *qp)
 int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr)
 {
-	struct fault_qp *qp = fault_qp(ibv);
+	struct fault_context *context = fault_context(ibv->context);
 	int error = 0;
 
-	forget_sentence(qp);
-	pthread_mutex_lock(&fault_context(qp->ibv.context)->lock);
+	forget_sentence(context);
+	pthread_mutex_lock(&context->lock);
 	for (; wr && !error; wr = wr->next) {
-		error = send_one(qp, wr);
+		error = send_one(fault_qp(ibv), wr);
 		if (error)
 			*bad_wr = wr;
 	}
-	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
-				       error);
+	pthread_mutex_unlock(&context->lock);
+	return pier_persona_post_errno(context->plan.persona, error);
 }
 
+/*
+ * The requests of a queue pair or of a shared queue beneath; the other one is NULL.
+ * `receives`: where they are noted for a persona that scatters, or NULL.
+ */
+struct receive_queue {
+	struct ibv_qp *qp;
+	struct ibv_srq *srq;
+	struct pier_list *receives;
+};
+
 /* 0, or a positive errno. */
-static int receive_one(struct fault_qp *qp, const struct ibv_recv_wr *wr)
+static int receive_one(struct fault_context *context, const struct receive_queue *queue,
+		       const struct ibv_recv_wr *wr)
 {
 	struct ibv_recv_wr under = *wr, *bad;
-	int error = pier_fault_fails(&fault_context(qp->ibv.context)->plan,
-				     FAULT_POST_RECV);
+	int error = pier_fault_fails(&context->plan, FAULT_POST_RECV);
 
 	under.next = NULL;
-	if (!error && qp->scatters && !pier_fault_note_receive(&qp->receives, wr))
+	if (!error && queue->receives && !note_receive(queue->receives, wr))
 		error = ENOMEM;
 	if (error)
 		return error;
-	error = ibv_post_recv(qp->under, &under, &bad);
-	if (error && qp->scatters)
-		pier_fault_forget_receive(&qp->receives);
+	error = queue->qp ? ibv_post_recv(queue->qp, &under, &bad)
+			  : ibv_post_srq_recv(queue->srq, &under, &bad);
+	if (error && queue->receives)
+		free_receive(queue->receives->previous);
 	return error;
+}
+
+static int post_receives(struct fault_context *context, const struct receive_queue *queue,
+			 struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	int error = 0;
+
+	forget_sentence(context);
+	pthread_mutex_lock(&context->lock);
+	for (; wr && !error; wr = wr->next) {
+		error = receive_one(context, queue, wr);
+		if (error)
+			*bad_wr = wr;
+	}
+	pthread_mutex_unlock(&context->lock);
+	return pier_persona_post_errno(context->plan.persona, error);
 }
 
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr)
 {
 	struct fault_qp *qp = fault_qp(ibv);
-	int error = 0;
+	const struct receive_queue queue = {
+		.qp = qp->under,
+		.receives = qp->scatters ? &qp->receives : NULL,
+	};
 
-	forget_sentence(qp);
-	pthread_mutex_lock(&fault_context(qp->ibv.context)->lock);
-	for (; wr && !error; wr = wr->next) {
-		error = receive_one(qp, wr);
-		if (error)
-			*bad_wr = wr;
-	}
-	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
-				       error);
+	return post_receives(fault_context(ibv->context), &queue, wr, bad_wr);
+}
+
+int pier_fault_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
+			     struct ibv_recv_wr **bad_wr)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	const struct pier_persona *persona = context->plan.persona;
+	const struct receive_queue queue = {
+		.srq = fault_srq(ibv)->under,
+		.receives = persona && persona->max_scatter ? &fault_srq(ibv)->receives
+							    : NULL,
+	};
+
+	return post_receives(context, &queue, wr, bad_wr);
 }

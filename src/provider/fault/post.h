@@ -23,10 +23,6 @@ void pier_fault_leave_region(struct fault_mr *mr);
 
 /* All with the context's lock held, and `receives` of a queue pair or a shared queue. */
 
-/* False: no memory. */
-bool pier_fault_note_receive(struct pier_list *receives, const struct ibv_recv_wr *wr);
-/* The device has refused the receive that was noted last. */
-void pier_fault_forget_receive(struct pier_list *receives);
 void pier_fault_forget_receives(struct pier_list *receives);
 /* A completion is about to be returned. */
 void pier_fault_scatter(struct fault_context *context, struct fault_qp *qp,
@@ -36,5 +32,7 @@ int pier_fault_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr);
 int pier_fault_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr);
+int pier_fault_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			     struct ibv_recv_wr **bad_wr);
 
 #endif

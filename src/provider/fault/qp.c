@@ -66,49 +66,6 @@ int pier_fault_destroy_srq(struct ibv_srq *ibv)
 	return error;
 }
 
-/* For a persona whose queue pairs may scatter; the lock keeps the list and the order. */
-static int post_and_note(struct fault_srq *srq, struct ibv_recv_wr *under)
-{
-	struct fault_context *context = fault_context(srq->ibv.context);
-	struct ibv_recv_wr *bad;
-	int error = 0;
-
-	pthread_mutex_lock(&context->lock);
-	if (!pier_fault_note_receive(&srq->receives, under))
-		error = ENOMEM;
-	if (!error) {
-		error = ibv_post_srq_recv(srq->under, under, &bad);
-		if (error)
-			pier_fault_forget_receive(&srq->receives);
-	}
-	pthread_mutex_unlock(&context->lock);
-	return error;
-}
-
-/* The device beneath has a lock of its own for it. */
-int pier_fault_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
-			     struct ibv_recv_wr **bad_wr)
-{
-	struct fault_context *context = fault_context(ibv->context);
-	int error = 0;
-
-	if (!context->beneath->explains_posts)
-		pier_clear_error();
-	for (; wr && !error; wr = wr->next) {
-		struct ibv_recv_wr under = *wr, *bad;
-
-		under.next = NULL;
-		error = pier_fault_fails(&context->plan, FAULT_POST_RECV);
-		if (!error && context->plan.persona && context->plan.persona->max_scatter)
-			error = post_and_note(fault_srq(ibv), &under);
-		else if (!error)
-			error = ibv_post_srq_recv(fault_srq(ibv)->under, &under, &bad);
-		if (error)
-			*bad_wr = wr;
-	}
-	return pier_persona_post_errno(context->plan.persona, error);
-}
-
 static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 {
 	struct fault_qp *qp = calloc(1, sizeof(*qp));
