@@ -135,61 +135,23 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	return error;
 }
 
-static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.opcode;
-}
-
-static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.vendor_err;
-}
-
-static uint32_t read_byte_len(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.byte_len;
-}
-
+#define DEFINE_READER(type, name, member)             \
+	static type read_##name(struct ibv_cq_ex *ex) \
+	{                                             \
+		return cq_of(ex)->polled.member;      \
+	}
+DEFINE_READER(enum ibv_wc_opcode, opcode, wc.opcode)
+DEFINE_READER(uint32_t, vendor_err, wc.vendor_err)
+DEFINE_READER(uint32_t, byte_len, wc.byte_len)
 /* Also the key of ibv_wc_read_invalidated_rkey(3). */
-static __be32 read_imm_data(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.imm_data;
-}
-
-static uint32_t read_qp_num(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.qp_num;
-}
-
-static uint32_t read_src_qp(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.src_qp;
-}
-
-static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.wc_flags;
-}
-
-static uint32_t read_slid(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.slid;
-}
-
-static uint8_t read_sl(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.sl;
-}
-
-static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.wc.dlid_path_bits;
-}
-
-static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
-{
-	return cq_of(ex)->polled.time;
-}
+DEFINE_READER(__be32, imm_data, wc.imm_data)
+DEFINE_READER(uint32_t, qp_num, wc.qp_num)
+DEFINE_READER(uint32_t, src_qp, wc.src_qp)
+DEFINE_READER(unsigned int, wc_flags, wc.wc_flags)
+DEFINE_READER(uint32_t, slid, wc.slid)
+DEFINE_READER(uint8_t, sl, wc.sl)
+DEFINE_READER(uint8_t, dlid_path_bits, wc.dlid_path_bits)
+DEFINE_READER(uint64_t, completion_ts, time)
 
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {

@@ -342,17 +342,11 @@ static void retry_after_rnr(struct soft_qp *qp, uint64_t position, uint8_t timer
 	sq->rnr_until = soft_context_of(qp)->engine.now + rnr_nanoseconds(timer);
 }
 
-static enum ibv_wc_status status_of_syndrome(uint8_t syndrome)
-{
-	switch (syndrome) {
-	case SOFT_NAK_ACCESS:
-		return IBV_WC_REM_ACCESS_ERR;
-	case SOFT_NAK_OPERATION:
-		return IBV_WC_REM_OP_ERR;
-	default:
-		return IBV_WC_REM_INV_REQ_ERR;
-	}
-}
+static const enum ibv_wc_status refusals[] = {
+	[SOFT_NAK_INVALID_REQUEST] = IBV_WC_REM_INV_REQ_ERR,
+	[SOFT_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+	[SOFT_NAK_OPERATION] = IBV_WC_REM_OP_ERR,
+};
 
 bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header)
 {
@@ -365,7 +359,7 @@ bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header)
 	if (header->syndrome == SOFT_NAK_RNR)
 		retry_after_rnr(qp, position, header->timer);
 	else
-		pier_soft_fail_qp(qp, status_of_syndrome(header->syndrome));
+		pier_soft_fail_qp(qp, refusals[header->syndrome]);
 	return true;
 }
 
@@ -398,27 +392,16 @@ void pier_soft_finish_read(struct soft_qp *qp)
 		note_progress(qp);
 }
 
-static uint8_t frame_opcode(enum ibv_wr_opcode opcode)
-{
-	switch (opcode) {
-	case IBV_WR_SEND_WITH_IMM:
-		return SOFT_SEND_IMM;
-	case IBV_WR_SEND_WITH_INV:
-		return SOFT_SEND_INV;
-	case IBV_WR_RDMA_WRITE:
-		return SOFT_WRITE;
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return SOFT_WRITE_IMM;
-	case IBV_WR_RDMA_READ:
-		return SOFT_READ;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		return SOFT_COMPARE_SWAP;
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return SOFT_FETCH_ADD;
-	default:
-		return SOFT_SEND;
-	}
-}
+static const enum soft_opcode frame_opcodes[] = {
+	[IBV_WR_RDMA_WRITE] = SOFT_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = SOFT_WRITE_IMM,
+	[IBV_WR_SEND] = SOFT_SEND,
+	[IBV_WR_SEND_WITH_IMM] = SOFT_SEND_IMM,
+	[IBV_WR_RDMA_READ] = SOFT_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = SOFT_COMPARE_SWAP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = SOFT_FETCH_ADD,
+	[IBV_WR_SEND_WITH_INV] = SOFT_SEND_INV,
+};
 
 static enum ibv_wc_status check_local_memory(struct soft_qp *qp,
 					     const struct soft_send *send)
@@ -462,7 +445,7 @@ static bool is_settled(const struct soft_send *send)
 static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 {
 	struct soft_header header = {
-		.opcode = frame_opcode(send->opcode),
+		.opcode = (uint8_t)frame_opcodes[send->opcode],
 		.flags = send->flags & IBV_SEND_SOLICITED ? SOFT_FLAG_SOLICITED : 0,
 		.msn = qp->sq.queued_msn++,
 		.length = (uint32_t)send->length,

@@ -401,31 +401,23 @@ static void fail_source(struct soft_qp *qp)
 	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 }
 
-static bool finish_first_frame(struct soft_qp *qp)
-{
-	struct soft_link *link = &qp->link;
-	struct soft_frame *frame = pier_soft_frame_at(link, 0);
-
-	if (frame->request && !frame->stale)
-		pier_soft_finish_transmit(qp, frame);
-	link->sent_of_first = 0;
-	link->first_frame = (link->first_frame + 1) % SOFT_MAX_FRAMES;
-	return --link->frame_count > 0;
-}
-
 static void account_sent(struct soft_qp *qp, uint64_t sent)
 {
 	struct soft_link *link = &qp->link;
-	uint64_t rest;
 
 	qp->last_progress = soft_context_of(qp)->engine.now;
 	while (link->frame_count > 0) {
-		rest = SOFT_HEADER_SIZE + pier_soft_frame_at(link, 0)->length -
-		       link->sent_of_first;
+		struct soft_frame *frame = pier_soft_frame_at(link, 0);
+		uint64_t rest = SOFT_HEADER_SIZE + frame->length - link->sent_of_first;
+
 		if (sent < rest)
 			break;
 		sent -= rest;
-		finish_first_frame(qp);
+		if (frame->request && !frame->stale)
+			pier_soft_finish_transmit(qp, frame);
+		link->sent_of_first = 0;
+		link->first_frame = (link->first_frame + 1) % SOFT_MAX_FRAMES;
+		link->frame_count--;
 	}
 	link->sent_of_first += sent;
 }
