@@ -53,12 +53,10 @@ static void free_channel(struct fault_comp_channel *channel)
 struct ibv_comp_channel *pier_fault_create_comp_channel(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
-	struct fault_comp_channel *channel;
+	struct fault_comp_channel *channel = fault_allocate(
+		ibv, FAULT_CREATE_COMP_CHANNEL, sizeof(*channel));
 	int error;
 
-	if (pier_fault_fails(&context->plan, FAULT_CREATE_COMP_CHANNEL))
-		return NULL;
-	channel = calloc(1, sizeof(*channel));
 	if (!channel)
 		return NULL;
 	channel->ibv.context = ibv;
@@ -79,10 +77,9 @@ int pier_fault_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
 	struct fault_comp_channel *channel = fault_comp_channel(ibv);
 	struct fault_context *context = fault_context(channel->ibv.context);
-	int error = pier_fault_fails(&context->plan, FAULT_DESTROY_COMP_CHANNEL);
+	int error = fault_call(context, FAULT_DESTROY_COMP_CHANNEL, destroy_comp_channel,
+			       channel->under);
 
-	if (!error)
-		error = context->beneath->destroy_comp_channel(channel->under);
 	if (!error)
 		free_channel(channel);
 	return error;

@@ -18,17 +18,6 @@ enum {
 	BATCH = 16, /* completions taken at once, on the stack */
 };
 
-static void free_cq(struct fault_cq *cq)
-{
-	int error = errno;
-
-	pthread_mutex_destroy(&cq->ibv.mutex);
-	pthread_cond_destroy(&cq->ibv.cond);
-	free(cq->waiting);
-	free(cq);
-	errno = error;
-}
-
 static void attach_to_channel(struct fault_cq *cq)
 {
 	if (cq->ibv.channel)
@@ -63,28 +52,22 @@ struct ibv_cq *pier_fault_create_cq(struct ibv_context *ibv, int cqe, void *cq_c
 {
 	struct fault_context *context = fault_context(ibv);
 	const struct pier_persona *persona = context->plan.persona;
-	struct fault_cq *cq;
-	int error = pier_fault_fails(&context->plan, FAULT_CREATE_CQ);
+	struct fault_cq *cq = fault_allocate(ibv, FAULT_CREATE_CQ, sizeof(*cq));
+	int error;
 
-	if (!error && persona)
-		error = pier_persona_check_cq(persona, cqe);
-	if (error) {
-		errno = error;
-		return NULL;
-	}
-	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
 	cq->ibv.context = ibv;
 	cq->ibv.channel = channel;
 	cq->ibv.cq_context = cq_context;
+	error = persona ? pier_persona_check_cq(persona, cqe) : 0;
+	if (error)
+		errno = error;
+	if (error || !create_under(cq, ibv, cqe, comp_vector))
+		return fault_free(cq);
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	pier_list_init(&cq->link);
-	if (!create_under(cq, ibv, cqe, comp_vector)) {
-		free_cq(cq);
-		return NULL;
-	}
 	pthread_mutex_lock(&context->lock);
 	attach_to_channel(cq);
 	pthread_mutex_unlock(&context->lock);
@@ -117,7 +100,10 @@ int pier_fault_destroy_cq(struct ibv_cq *ibv)
 	pthread_mutex_lock(&context->lock);
 	pier_fault_drop_events(context, &cq->ibv);
 	pthread_mutex_unlock(&context->lock);
-	free_cq(cq);
+	pthread_mutex_destroy(&cq->ibv.mutex);
+	pthread_cond_destroy(&cq->ibv.cond);
+	free(cq->waiting);
+	free(cq);
 	return 0;
 }
 

@@ -38,10 +38,9 @@ static int close_device(struct ibv_context *ibv)
 static int query_device(struct ibv_context *ibv, struct ibv_device_attr *ret_attr)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fault_fails(ibv, FAULT_QUERY_DEVICE);
+	int error = fault_call(context, FAULT_QUERY_DEVICE, query_device, context->under,
+			       ret_attr);
 
-	if (!error)
-		error = context->beneath->query_device(context->under, ret_attr);
 	if (!error && context->plan.persona)
 		pier_persona_change_limits(context->plan.persona, ret_attr);
 	return error;
@@ -51,10 +50,9 @@ static int query_port(struct ibv_context *ibv, uint8_t port,
 		      struct ibv_port_attr *ret_attr)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fault_fails(ibv, FAULT_QUERY_PORT);
+	int error = fault_call(context, FAULT_QUERY_PORT, query_port, context->under,
+			       port, ret_attr);
 
-	if (!error)
-		error = context->beneath->query_port(context->under, port, ret_attr);
 	if (!error && context->plan.persona)
 		pier_persona_change_port(context->plan.persona, ret_attr);
 	pthread_mutex_lock(&context->lock);
@@ -69,14 +67,11 @@ static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 {
 	struct fault_context *context = fault_context(ibv);
 	const struct pier_persona *persona = context->plan.persona;
-	uint32_t under = index, type;
-	int error = fault_fails(ibv, FAULT_QUERY_GID);
+	uint32_t type = 0;
+	uint32_t under = persona ? pier_persona_find_gid(persona, index, &type) : index;
+	int error = fault_call(context, FAULT_QUERY_GID, query_gid, context->under, port,
+			       under, ret_entry);
 
-	if (persona)
-		under = pier_persona_find_gid(persona, index, &type);
-	if (!error)
-		error = context->beneath->query_gid(context->under, port, under,
-						    ret_entry);
 	if (!error && persona) {
 		ret_entry->gid_index = index;
 		ret_entry->gid_type = type;
@@ -87,10 +82,9 @@ static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fault_fails(ibv, FAULT_QUERY_ON_DEMAND);
+	int error = fault_call(context, FAULT_QUERY_ON_DEMAND, query_on_demand,
+			       context->under, ret_on_demand);
 
-	if (!error)
-		error = context->beneath->query_on_demand(context->under, ret_on_demand);
 	if (!error && context->plan.persona && !context->plan.persona->on_demand)
 		*ret_on_demand = false;
 	return error;
@@ -103,36 +97,16 @@ static int query_data_direct(struct ibv_context *ibv, char *ret_path, size_t siz
 	return context->beneath->query_data_direct(context->under, ret_path, size);
 }
 
-/*
- * A counterpart is allocated before the device makes its object, so that nothing has to
- * be undone. NULL: the call fails as planned, or there is no memory.
- */
-static void *allocate_counterpart(struct ibv_context *ibv,
-				  enum pier_fault_occasion occasion, size_t size)
-{
-	return fault_fails(ibv, occasion) ? NULL : calloc(1, size);
-}
-
-/* The device has not made the object. Returns NULL; errno stays. */
-static void *free_counterpart(void *counterpart)
-{
-	int error = errno;
-
-	free(counterpart);
-	errno = error;
-	return NULL;
-}
-
 static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
-	struct fault_pd *pd = allocate_counterpart(ibv, FAULT_ALLOC_PD, sizeof(*pd));
+	struct fault_pd *pd = fault_allocate(ibv, FAULT_ALLOC_PD, sizeof(*pd));
 
 	if (!pd)
 		return NULL;
 	pd->under = context->beneath->alloc_pd(context->under);
 	if (!pd->under)
-		return free_counterpart(pd);
+		return fault_free(pd);
 	pd->ibv = *pd->under;
 	pd->ibv.context = ibv;
 	return &pd->ibv;
@@ -141,11 +115,9 @@ static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
 static int dealloc_pd(struct ibv_pd *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
-	struct fault_pd *pd = pier_container_of(ibv, struct fault_pd, ibv);
-	int error = fault_fails(ibv->context, FAULT_DEALLOC_PD);
+	struct fault_pd *pd = fault_pd(ibv);
+	int error = fault_call(context, FAULT_DEALLOC_PD, dealloc_pd, pd->under);
 
-	if (!error)
-		error = context->beneath->dealloc_pd(pd->under);
 	if (!error)
 		free(pd);
 	return error;
@@ -172,7 +144,7 @@ static bool persona_refuses(struct ibv_pd *pd, size_t length, int access, bool d
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
 {
 	if (!mr->under)
-		return free_counterpart(mr);
+		return fault_free(mr);
 	mr->ibv = *mr->under;
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
@@ -183,14 +155,13 @@ static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			     int access)
 {
-	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_MR,
-						   sizeof(*mr));
+	struct fault_mr *mr = fault_allocate(pd->context, FAULT_REG_MR, sizeof(*mr));
 
 	if (!mr)
 		return NULL;
 	if (!persona_refuses(pd, length, access, false))
 		mr->under = fault_context(pd->context)
-				    ->beneath->reg_mr(fault_under_pd(pd), addr, length,
+				    ->beneath->reg_mr(fault_pd(pd)->under, addr, length,
 						      iova, access);
 	if (!wrap_mr(pd, mr))
 		return NULL;
@@ -204,13 +175,13 @@ typedef struct ibv_mr *reg_fd_function(struct ibv_pd *pd, uint64_t offset, size_
 static struct ibv_mr *reg_fd(reg_fd_function *reg, struct ibv_pd *pd, uint64_t offset,
 			     size_t length, uint64_t iova, int fd, int access)
 {
-	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_DMABUF_MR,
-						   sizeof(*mr));
+	struct fault_mr *mr = fault_allocate(pd->context, FAULT_REG_DMABUF_MR,
+					     sizeof(*mr));
 
 	if (!mr)
 		return NULL;
 	if (!persona_refuses(pd, length, access, true))
-		mr->under = reg(fault_under_pd(pd), offset, length, iova, fd, access);
+		mr->under = reg(fault_pd(pd)->under, offset, length, iova, fd, access);
 	if (!wrap_mr(pd, mr))
 		return NULL;
 	pier_fault_reach_dmabuf(mr, fd, offset, length, iova);
@@ -235,13 +206,12 @@ static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_pa
 				uint32_t count, uint64_t iova, int access,
 				const uint32_t *key)
 {
-	struct fault_mr *mr = allocate_counterpart(pd->context, FAULT_REG_PARTS,
-						   sizeof(*mr));
+	struct fault_mr *mr = fault_allocate(pd->context, FAULT_REG_PARTS, sizeof(*mr));
 
 	if (!mr)
 		return NULL;
 	mr->under = fault_context(pd->context)
-			    ->beneath->reg_parts(fault_under_pd(pd), parts, count, iova,
+			    ->beneath->reg_parts(fault_pd(pd)->under, parts, count, iova,
 						 access, key);
 	return wrap_mr(pd, mr);
 }
@@ -249,11 +219,9 @@ static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_pa
 static int dereg_mr(struct ibv_mr *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
-	struct fault_mr *mr = pier_container_of(ibv, struct fault_mr, ibv);
-	int error = fault_fails(ibv->context, FAULT_DEREG_MR);
+	struct fault_mr *mr = fault_mr(ibv);
+	int error = fault_call(context, FAULT_DEREG_MR, dereg_mr, mr->under);
 
-	if (!error)
-		error = context->beneath->dereg_mr(mr->under);
 	if (!error) {
 		pier_fault_leave_region(mr);
 		free(mr);
@@ -264,17 +232,16 @@ static int dereg_mr(struct ibv_mr *ibv)
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	const struct fault_context *context = fault_context(pd->context);
-	struct fault_mw *mw = allocate_counterpart(pd->context, FAULT_ALLOC_MW,
-						   sizeof(*mw));
+	struct fault_mw *mw = fault_allocate(pd->context, FAULT_ALLOC_MW, sizeof(*mw));
 
 	if (!mw)
 		return NULL;
 	if (!context->plan.persona || context->plan.persona->windows)
-		mw->under = context->beneath->alloc_mw(fault_under_pd(pd), type);
+		mw->under = context->beneath->alloc_mw(fault_pd(pd)->under, type);
 	else
 		errno = EOPNOTSUPP;
 	if (!mw->under)
-		return free_counterpart(mw);
+		return fault_free(mw);
 	mw->ibv = *mw->under;
 	mw->ibv.context = pd->context;
 	mw->ibv.pd = pd;
@@ -284,11 +251,9 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 static int dealloc_mw(struct ibv_mw *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
-	struct fault_mw *mw = pier_container_of(ibv, struct fault_mw, ibv);
-	int error = fault_fails(ibv->context, FAULT_DEALLOC_MW);
+	struct fault_mw *mw = fault_mw(ibv);
+	int error = fault_call(context, FAULT_DEALLOC_MW, dealloc_mw, mw->under);
 
-	if (!error)
-		error = context->beneath->dealloc_mw(mw->under);
 	if (!error)
 		free(mw);
 	return error;
@@ -296,16 +261,15 @@ static int dealloc_mw(struct ibv_mw *ibv)
 
 static void set_padding(struct ibv_mr *mr, uint64_t length)
 {
-	fault_context(mr->context)->beneath->set_padding(fault_under_mr(mr), length);
+	fault_context(mr->context)->beneath->set_padding(fault_mr(mr)->under, length);
 }
 
 static int bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter)
 {
 	struct fault_context *context = fault_context(mr->context);
-	int error = fault_fails(mr->context, FAULT_BIND_COUNTER);
 
-	return error ? error
-		     : context->beneath->bind_counter(fault_under_mr(mr), counter);
+	return fault_call(context, FAULT_BIND_COUNTER, bind_counter, fault_mr(mr)->under,
+			  counter);
 }
 
 /* It has no device list: pier_device_open() finds the device beneath. */

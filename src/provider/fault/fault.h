@@ -2,9 +2,11 @@
 #ifndef PIER_FAULT_FAULT_H
 #define PIER_FAULT_FAULT_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <infiniband/verbs.h>
 
@@ -129,7 +131,6 @@ struct fault_qp {
 	 * the last unanswered one has completed. 0: the peer lives, or they have failed.
 	 */
 	int64_t dies_at;
-	uint64_t *withheld; /* wr_ids */
 	uint32_t withheld_count, withheld_capacity;
 	/* As the caller set them for a persona; the device may have other values. */
 	uint8_t rd_atomic, dest_rd_atomic, sgid_index;
@@ -139,33 +140,23 @@ struct fault_qp {
 	/* The request whose flush is turned into the failure. */
 	bool has_first_failed;
 	uint64_t first_failed;
+	uint64_t withheld[]; /* wr_ids */
 };
 
-static inline struct fault_context *fault_context(struct ibv_context *context)
-{
-	return pier_container_of(context, struct fault_context, ibv);
-}
-
-static inline struct fault_comp_channel *fault_comp_channel(
-	struct ibv_comp_channel *channel)
-{
-	return pier_container_of(channel, struct fault_comp_channel, ibv);
-}
-
-static inline struct fault_cq *fault_cq(struct ibv_cq *cq)
-{
-	return pier_container_of(cq, struct fault_cq, ibv);
-}
-
-static inline struct fault_srq *fault_srq(struct ibv_srq *srq)
-{
-	return pier_container_of(srq, struct fault_srq, ibv);
-}
-
-static inline struct fault_qp *fault_qp(struct ibv_qp *qp)
-{
-	return pier_container_of(qp, struct fault_qp, ibv);
-}
+/* fault_context() and so on: the counterpart of which an object is the first member. */
+#define FAULT_COUNTERPART(name)                                                 \
+	static inline struct fault_##name *fault_##name(struct ibv_##name *ibv) \
+	{                                                                       \
+		return pier_container_of(ibv, struct fault_##name, ibv);        \
+	}
+FAULT_COUNTERPART(context)
+FAULT_COUNTERPART(pd)
+FAULT_COUNTERPART(mr)
+FAULT_COUNTERPART(mw)
+FAULT_COUNTERPART(comp_channel)
+FAULT_COUNTERPART(cq)
+FAULT_COUNTERPART(srq)
+FAULT_COUNTERPART(qp)
 
 /*
  * When requests to a dead peer fail; INT64_MAX: not yet. Completions of a send queue come
@@ -174,16 +165,6 @@ static inline struct fault_qp *fault_qp(struct ibv_qp *qp)
 static inline int64_t fault_death(const struct fault_qp *qp)
 {
 	return qp->dies_at && qp->unanswered == 0 ? qp->dies_at : INT64_MAX;
-}
-
-static inline struct ibv_pd *fault_under_pd(struct ibv_pd *pd)
-{
-	return pier_container_of(pd, struct fault_pd, ibv)->under;
-}
-
-static inline struct ibv_mr *fault_under_mr(struct ibv_mr *mr)
-{
-	return pier_container_of(mr, struct fault_mr, ibv)->under;
 }
 
 /* When a completion is due. One that waits for polls is due at once: a sleeper never
@@ -200,5 +181,30 @@ static inline int fault_fails(struct ibv_context *context,
 {
 	return pier_fault_fails(&fault_context(context)->plan, occasion);
 }
+
+/*
+ * A counterpart is allocated before the device makes its object, so that nothing has to
+ * be undone. NULL: the call fails as planned, or there is no memory.
+ */
+static inline void *fault_allocate(struct ibv_context *context,
+				   enum pier_fault_occasion occasion, size_t size)
+{
+	return fault_fails(context, occasion) ? NULL : calloc(1, size);
+}
+
+/* The device has not made the object. Returns NULL; errno stays. */
+static inline void *fault_free(void *counterpart)
+{
+	int error = errno;
+
+	free(counterpart);
+	errno = error;
+	return NULL;
+}
+
+/* 0 or an errno: that of the plan, or else that of the provider beneath. */
+#define fault_call(context, occasion, member, ...)    \
+	(pier_fault_fails(&(context)->plan, occasion) \
+		 ?: (context)->beneath->member(__VA_ARGS__))
 
 #endif

@@ -198,9 +198,9 @@ static struct ibv_send_wr translate_request(const struct ibv_send_wr *wr)
 	under.next = NULL;
 	if (wr->opcode != IBV_WR_BIND_MW)
 		return under;
-	under.bind_mw.mw = pier_container_of(wr->bind_mw.mw, struct fault_mw, ibv)->under;
+	under.bind_mw.mw = fault_mw(wr->bind_mw.mw)->under;
 	if (wr->bind_mw.bind_info.mr)
-		under.bind_mw.bind_info.mr = fault_under_mr(wr->bind_mw.bind_info.mr);
+		under.bind_mw.bind_info.mr = fault_mr(wr->bind_mw.bind_info.mr)->under;
 	return under;
 }
 

@@ -12,40 +12,24 @@
 #include "post.h"
 #include "qp.h"
 
-static void free_srq(struct fault_srq *srq)
-{
-	int error = errno;
-
-	pier_fault_forget_receives(&srq->receives);
-	pthread_mutex_destroy(&srq->ibv.mutex);
-	pthread_cond_destroy(&srq->ibv.cond);
-	free(srq);
-	errno = error;
-}
-
 struct ibv_srq *pier_fault_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct fault_context *context = fault_context(pd->context);
-	int error = fault_fails(pd->context, FAULT_CREATE_SRQ);
-	struct fault_srq *srq;
+	const struct pier_persona *persona = context->plan.persona;
+	struct fault_srq *srq = fault_allocate(pd->context, FAULT_CREATE_SRQ,
+					       sizeof(*srq));
+	int error;
 
-	if (!error && context->plan.persona)
-		error = pier_persona_check_srq(context->plan.persona, &attr->attr);
-	if (error) {
-		errno = error;
-		return NULL;
-	}
-	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return NULL;
-	pthread_mutex_init(&srq->ibv.mutex, NULL);
-	pthread_cond_init(&srq->ibv.cond, NULL);
+	error = persona ? pier_persona_check_srq(persona, &attr->attr) : 0;
+	if (error)
+		errno = error;
+	else
+		srq->under = context->beneath->create_srq(fault_pd(pd)->under, attr);
+	if (!srq->under)
+		return fault_free(srq);
 	pier_list_init(&srq->receives);
-	srq->under = context->beneath->create_srq(fault_under_pd(pd), attr);
-	if (!srq->under) {
-		free_srq(srq);
-		return NULL;
-	}
 	srq->ibv.context = pd->context;
 	srq->ibv.pd = pd;
 	srq->ibv.srq_context = attr->srq_context;
@@ -57,57 +41,13 @@ int pier_fault_destroy_srq(struct ibv_srq *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_srq *srq = fault_srq(ibv);
-	int error = fault_fails(ibv->context, FAULT_DESTROY_SRQ);
+	int error = fault_call(context, FAULT_DESTROY_SRQ, destroy_srq, srq->under);
 
-	if (!error)
-		error = context->beneath->destroy_srq(srq->under);
-	if (!error)
-		free_srq(srq);
-	return error;
-}
-
-static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
-{
-	struct fault_qp *qp = calloc(1, sizeof(*qp));
-
-	if (!qp)
-		return NULL;
-	qp->withheld_capacity = attr->cap.max_send_wr;
-	qp->withheld = calloc(qp->withheld_capacity + 1u, sizeof(*qp->withheld));
-	if (!qp->withheld) {
-		free(qp);
-		return NULL;
-	}
-	pier_list_init(&qp->receives);
-	return qp;
-}
-
-static void free_qp(struct fault_qp *qp)
-{
-	int error = errno;
-
-	pthread_mutex_destroy(&qp->ibv.mutex);
-	pthread_cond_destroy(&qp->ibv.cond);
-	free(qp->withheld);
-	free(qp);
-	errno = error;
-}
-
-/* The device beneath locks and counts in its own fields. */
-static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
-		    const struct ibv_qp_init_attr *attr)
-{
-	qp->ibv.context = pd->context;
-	qp->ibv.qp_context = attr->qp_context;
-	qp->ibv.pd = pd;
-	qp->ibv.send_cq = attr->send_cq;
-	qp->ibv.recv_cq = attr->recv_cq;
-	qp->ibv.srq = attr->srq;
-	qp->ibv.handle = qp->under->handle;
-	qp->ibv.qp_num = qp->under->qp_num;
-	qp->ibv.qp_type = attr->qp_type;
-	qp->ibv.state = IBV_QPS_RESET;
-	qp->signals_all = attr->sq_sig_all;
+	if (error)
+		return error;
+	pier_fault_forget_receives(&srq->receives);
+	free(srq);
+	return 0;
 }
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
@@ -131,10 +71,12 @@ static bool persona_refuses(const struct fault_context *context,
 	return error != 0;
 }
 
+/* The device beneath locks and counts in its own fields. */
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
 				bool direct)
 {
 	struct fault_context *context = fault_context(pd->context);
+	const struct pier_persona *persona = context->plan.persona;
 	struct ibv_qp_init_attr under = *attr;
 	struct fault_qp *qp;
 
@@ -144,26 +86,33 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 		errno = EINVAL;
 		return NULL;
 	}
-	qp = allocate_qp(attr);
+	qp = calloc(1, sizeof(*qp) + attr->cap.max_send_wr * sizeof(qp->withheld[0]));
 	if (!qp)
 		return NULL;
-	pthread_mutex_init(&qp->ibv.mutex, NULL);
-	pthread_cond_init(&qp->ibv.cond, NULL);
+	qp->withheld_capacity = attr->cap.max_send_wr;
 	under.send_cq = fault_cq(attr->send_cq)->under;
 	under.recv_cq = fault_cq(attr->recv_cq)->under;
 	if (attr->srq)
 		under.srq = fault_srq(attr->srq)->under;
-	qp->under = direct ? pier_create_direct_qp(context->beneath, fault_under_pd(pd),
+	qp->under = direct ? pier_create_direct_qp(context->beneath, fault_pd(pd)->under,
 						   &under)
-			   : context->beneath->create_qp(fault_under_pd(pd), &under);
-	if (!qp->under) {
-		free_qp(qp);
-		return NULL;
-	}
+			   : context->beneath->create_qp(fault_pd(pd)->under, &under);
+	if (!qp->under)
+		return fault_free(qp);
 	attr->cap = under.cap;
-	fill_in(qp, pd, attr);
-	qp->scatters = !direct && context->plan.persona &&
-		       context->plan.persona->max_scatter > 0;
+	qp->ibv.context = pd->context;
+	qp->ibv.qp_context = attr->qp_context;
+	qp->ibv.pd = pd;
+	qp->ibv.send_cq = attr->send_cq;
+	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.srq = attr->srq;
+	qp->ibv.handle = qp->under->handle;
+	qp->ibv.qp_num = qp->under->qp_num;
+	qp->ibv.qp_type = attr->qp_type;
+	qp->ibv.state = IBV_QPS_RESET;
+	qp->signals_all = attr->sq_sig_all;
+	qp->scatters = !direct && persona && persona->max_scatter > 0;
+	pier_list_init(&qp->receives);
 	pthread_mutex_lock(&context->lock);
 	pier_list_append(&context->qps, &qp->link);
 	pthread_mutex_unlock(&context->lock);
@@ -297,11 +246,9 @@ int pier_fault_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret_attr, int ma
 			struct ibv_qp_init_attr *ret_init_attr)
 {
 	struct fault_context *context = fault_context(ibv->context);
-	int error = fault_fails(ibv->context, FAULT_QUERY_QP);
+	int error = fault_call(context, FAULT_QUERY_QP, query_qp, fault_qp(ibv)->under,
+			       ret_attr, mask, ret_init_attr);
 
-	if (!error)
-		error = context->beneath->query_qp(fault_qp(ibv)->under, ret_attr, mask,
-						   ret_init_attr);
 	if (error)
 		return error;
 	if (context->plan.persona) {
@@ -339,7 +286,7 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 	}
 	pthread_mutex_unlock(&context->lock);
 	if (!error)
-		free_qp(qp);
+		free(qp);
 	return error;
 }
 
