@@ -105,7 +105,7 @@ static void attach_peer(struct stage *stage)
 	stage->memory = pier_soft_create_shared_memory();
 	FUZZ_CHECK(stage->memory);
 	atomic_fetch_add(&stage->memory->users, 1);
-	fifo = pier_soft_create_fifo(stage->memory, 0);
+	fifo = pier_soft_create_fifo(stage->memory, 0, 1);
 	FUZZ_CHECK(fifo);
 	pier_soft_lock(&context->engine);
 	FUZZ_CHECK(!pier_soft_attach_link(&((struct soft_qp *)stage->fixture.qp)->link,

@@ -310,7 +310,8 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 	given = &peer_fifo(&victim)->given[0];
 	assert_non_null(given->mr);
 	atomic_store(&peer_fifo(&peer)->out->busy, 1);
-	pier_soft_send_grant_returned(&peer_qp(&peer)->link, 0, given->serial);
+	pier_soft_send_serial(&peer_qp(&peer)->link, SOFT_CONTROL_RETURNED, 0,
+			      given->serial);
 	start = fixture_milliseconds();
 	for (int i = 0; i < 20; i++)
 		fixture_step(&victim, NULL);

@@ -89,17 +89,6 @@ static __be64 host_guid(void)
 	return result;
 }
 
-/*
- * Programs compare the GUID with that of ibv_get_device_guid(3). UCX uses atomic
- * operations only with IBV_ATOMIC_HCA (ib_md.c), which is less than IBV_ATOMIC_GLOB.
- */
-static void describe_plain_device(struct ibv_device_attr *attr)
-{
-	attr->node_guid = host_guid();
-	if (attr->atomic_cap == IBV_ATOMIC_GLOB)
-		attr->atomic_cap = IBV_ATOMIC_HCA;
-}
-
 static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr *ret_attr)
 {
 	const struct soft_context *context = soft_context(ibv_context);
@@ -135,8 +124,16 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 
 	/* Random, as the GID, and in network byte order. */
 	memcpy(&attr.node_guid, context->node.gid.raw + 8, sizeof(attr.node_guid));
-	if (context->node.meeting.joined)
-		describe_plain_device(&attr);
+	/*
+	 * Programs of plain verbs compare the GUID with that of ibv_get_device_guid(3).
+	 * UCX uses atomic operations only with IBV_ATOMIC_HCA (ib_md.c), which is less
+	 * than IBV_ATOMIC_GLOB.
+	 */
+	if (context->node.meeting.joined) {
+		attr.node_guid = host_guid();
+		if (attr.atomic_cap == IBV_ATOMIC_GLOB)
+			attr.atomic_cap = IBV_ATOMIC_HCA;
+	}
 	attr.sys_image_guid = attr.node_guid;
 	*ret_attr = attr;
 	return 0;
@@ -456,6 +453,20 @@ static int close_verbs(struct ibv_context *context)
 	return 0;
 }
 
+static void ack_async_event(struct ibv_async_event *event)
+{
+	struct soft_cq *cq = (struct soft_cq *)event->element.cq;
+	struct soft_srq *srq = (struct soft_srq *)event->element.srq;
+	struct soft_qp *qp = (struct soft_qp *)event->element.qp;
+
+	if (event->event_type == IBV_EVENT_CQ_ERR)
+		pier_soft_ack_source(cq->ibv.context, &cq->events);
+	else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		pier_soft_ack_source(srq->ibv.context, &srq->events);
+	else
+		pier_soft_ack_source(qp->ibv.context, &qp->events);
+}
+
 static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
 {
 	(void)context;
@@ -535,7 +546,7 @@ const struct soft_verbs pier_soft_verbs = {
 	.open_device = open_verbs,
 	.close_device = close_verbs,
 	.get_async_event = pier_soft_get_async_event,
-	.ack_async_event = pier_soft_ack_async_event,
+	.ack_async_event = ack_async_event,
 	.rereg_mr = pier_soft_rereg_mr,
 	.create_ah = pier_soft_create_ah,
 	.destroy_ah = pier_soft_destroy_ah,

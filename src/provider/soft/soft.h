@@ -56,6 +56,7 @@ struct soft_context {
 /* The asynchronous events of a handle; `lock` is taken last. */
 struct soft_events {
 	pthread_mutex_t lock;
+	pthread_cond_t acknowledged;
 	struct pier_list sources; /* with events that nobody has taken yet */
 };
 

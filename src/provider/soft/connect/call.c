@@ -230,7 +230,7 @@ static int introduce_unix(const struct soft_connection *connection,
 		shared = pier_soft_create_shared_memory();
 	error = prove_ourselves(connection, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
-		early->fifo = pier_soft_create_fifo(shared, 0);
+		early->fifo = pier_soft_create_fifo(shared, 0, 1);
 		/* The peer relies on this order. */
 		return early->fifo ? 0 : -ENOMEM;
 	}

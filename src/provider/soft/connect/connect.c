@@ -130,8 +130,8 @@ static void create_fifos(struct soft_fifo **ret_lanes)
 	if (!memory)
 		return;
 	atomic_fetch_add(&memory->users, 1);
-	ret_lanes[0] = pier_soft_create_fifo(memory, 0);
-	ret_lanes[1] = pier_soft_create_fifo(memory, 1);
+	ret_lanes[0] = pier_soft_create_fifo(memory, 0, 1);
+	ret_lanes[1] = pier_soft_create_fifo(memory, 1, 0);
 	if (ret_lanes[0] && ret_lanes[1])
 		return;
 	pier_soft_free_fifo(ret_lanes[0]);
@@ -144,7 +144,7 @@ static void connect_to_itself(struct soft_connection *connection, const int fds[
 {
 	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
 	struct soft_early_stream mine = parked_stream(fds[1], fds[0],
-						      pier_soft_create_loop_fifo(memory),
+						      pier_soft_create_fifo(memory, 0, 0),
 						      gid, connection->end->qpn);
 
 	store_stream_locked(connection, &mine);

@@ -246,15 +246,14 @@ static int listen_tcp(struct soft_node *node)
 
 static int watch_listeners(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &node->listeners;
+	const int fds[] = { node->listeners.unix_fd, node->listeners.tcp_fd };
 	int error = 0;
 
-	if (listeners->unix_fd >= 0)
-		error = pier_soft_watch(node->engine, listeners->unix_fd, EPOLLIN,
-					SOFT_EVENT_LISTENER, 0);
-	if (!error && listeners->tcp_fd >= 0)
-		error = pier_soft_watch(node->engine, listeners->tcp_fd, EPOLLIN,
-					SOFT_EVENT_LISTENER, 0);
+	for (int i = 0; i < 2 && !error; i++) {
+		if (fds[i] >= 0)
+			error = pier_soft_watch(node->engine, fds[i], EPOLLIN,
+						SOFT_EVENT_LISTENER, 0);
+	}
 	return error;
 }
 
@@ -564,7 +563,7 @@ static struct soft_fifo *attach_shared_memory(struct soft_pending *pending)
 	if (pending->shared_fd >= 0)
 		memory = pier_soft_adopt_shared_memory(pending->shared_fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
-	return pier_soft_create_fifo(memory, 1);
+	return pier_soft_create_fifo(memory, 1, 0);
 }
 
 static const char *answer_proof(struct soft_node *node, struct soft_pending *pending)

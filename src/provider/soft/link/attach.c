@@ -163,7 +163,8 @@ static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
 		return fits && pier_soft_accept_grant(link, &grant, NULL);
 	fits = fits && (uint32_t)fifo->fd_count <= grant.fd_count;
 	if (fits && (uint32_t)fifo->fd_count < grant.fd_count) {
-		pier_soft_send_grant_returned(link, grant.slot, grant.serial);
+		pier_soft_send_serial(link, SOFT_CONTROL_RETURNED, grant.slot,
+				      grant.serial);
 		grant.count = 0;
 	}
 	if (fits)

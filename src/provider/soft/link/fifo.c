@@ -240,9 +240,10 @@ enum {
 	COPY_BYTES = SOFT_FIFO_SIZE / 3
 };
 
-static struct soft_fifo *create_fifo(struct soft_shared_memory *memory, int out, int in)
+struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int out,
+					int in)
 {
-	struct soft_fifo *fifo = calloc(1, sizeof(*fifo));
+	struct soft_fifo *fifo = memory ? calloc(1, sizeof(*fifo)) : NULL;
 
 	if (!fifo) {
 		pier_soft_release_shared_memory(memory);
@@ -255,16 +256,6 @@ static struct soft_fifo *create_fifo(struct soft_shared_memory *memory, int out,
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
 		pier_list_init(&fifo->given[i].of_mr);
 	return fifo;
-}
-
-struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int side)
-{
-	return memory ? create_fifo(memory, side, 1 - side) : NULL;
-}
-
-struct soft_fifo *pier_soft_create_loop_fifo(struct soft_shared_memory *memory)
-{
-	return memory ? create_fifo(memory, 0, 0) : NULL;
 }
 
 void pier_soft_free_fifo(struct soft_fifo *fifo)

@@ -155,13 +155,13 @@ struct soft_fifo {
 };
 
 /*
- * `side`: 0 or 1, different at the two ends. Consumes the memory, which may be NULL.
- * NULL: no memory.
+ * out, in  the directions in which this end sends and receives: 0 and 1, or 1 and 0; both
+ *	    are 0 if a queue pair talks to itself
+ *
+ * Consumes the memory, which may be NULL. NULL: no memory.
  */
-struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int side);
-
-/* For a queue pair that talks to itself. */
-struct soft_fifo *pier_soft_create_loop_fifo(struct soft_shared_memory *memory);
+struct soft_fifo *pier_soft_create_fifo(struct soft_shared_memory *memory, int out,
+					int in);
 
 /* Takes NULL. All grants must have been revoked and released. */
 void pier_soft_free_fifo(struct soft_fifo *fifo);

@@ -292,7 +292,8 @@ void pier_soft_revoke_region_grants(struct soft_mr *mr)
 		uint32_t slot = (uint32_t)(grant - link->fifo->given);
 
 		if (revoke_grant(link, grant))
-			pier_soft_send_grant_revoked(link, slot, grant->serial);
+			pier_soft_send_serial(link, SOFT_CONTROL_REVOKED, slot,
+					      grant->serial);
 		else
 			soft_engine_of(link)->ops->lose_link(link);
 	}
@@ -306,7 +307,8 @@ void pier_soft_revoke_link_grants(struct soft_link *link)
 		if (!fifo->given[i].mr)
 			continue;
 		if (revoke_grant(link, &fifo->given[i]))
-			pier_soft_send_grant_revoked(link, i, fifo->given[i].serial);
+			pier_soft_send_serial(link, SOFT_CONTROL_REVOKED, i,
+					      fifo->given[i].serial);
 	}
 }
 
@@ -459,7 +461,8 @@ static struct soft_received_grant *make_room_for_key(struct soft_link *link)
 	if (!oldest)
 		return NULL;
 	if (oldest->state == SOFT_GRANT_RECEIVED)
-		pier_soft_send_grant_returned(link, oldest->slot, oldest->serial);
+		pier_soft_send_serial(link, SOFT_CONTROL_RETURNED, oldest->slot,
+				      oldest->serial);
 	pier_soft_release_grant(oldest);
 	return oldest;
 }
@@ -500,7 +503,7 @@ void pier_soft_reject_grant(struct soft_link *link, struct soft_received_grant *
 {
 	uint32_t key = grant->key;
 
-	pier_soft_send_grant_returned(link, grant->slot, grant->serial);
+	pier_soft_send_serial(link, SOFT_CONTROL_RETURNED, grant->slot, grant->serial);
 	pier_soft_release_grant(grant);
 	grant->key = key;
 	grant->state = SOFT_GRANT_DENIED;
@@ -644,7 +647,8 @@ bool pier_soft_accept_grant(struct soft_link *link,
 	if (message->count == 0)
 		return true;
 	if (!use_grant(link, message, fds, grant)) {
-		pier_soft_send_grant_returned(link, message->slot, message->serial);
+		pier_soft_send_serial(link, SOFT_CONTROL_RETURNED, message->slot,
+				      message->serial);
 		return true;
 	}
 	grant->state = SOFT_GRANT_RECEIVED;

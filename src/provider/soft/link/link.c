@@ -107,26 +107,14 @@ bool pier_soft_send_grant_request(const struct soft_link *link, uint32_t key,
 	return send_message(link, bytes, sizeof(bytes));
 }
 
-static void send_serial(const struct soft_link *link, uint8_t type, uint32_t slot,
-			uint32_t serial)
+void pier_soft_send_serial(const struct soft_link *link, enum soft_control_type type,
+			   uint32_t slot, uint32_t serial)
 {
-	uint8_t bytes[SOFT_CONTROL_SERIAL_SIZE] = { type };
+	uint8_t bytes[SOFT_CONTROL_SERIAL_SIZE] = { (uint8_t)type };
 
 	pier_put_le32(bytes + 4, slot);
 	pier_put_le32(bytes + 8, serial);
 	send_message(link, bytes, sizeof(bytes));
-}
-
-void pier_soft_send_grant_returned(const struct soft_link *link, uint32_t slot,
-				   uint32_t serial)
-{
-	send_serial(link, SOFT_CONTROL_RETURNED, slot, serial);
-}
-
-void pier_soft_send_grant_revoked(const struct soft_link *link, uint32_t slot,
-				  uint32_t serial)
-{
-	send_serial(link, SOFT_CONTROL_REVOKED, slot, serial);
 }
 
 static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_bytes)

@@ -153,12 +153,12 @@ bool pier_soft_send_grant_request(const struct soft_link *link, uint32_t key,
 bool pier_soft_send_grant(const struct soft_link *link,
 			  const struct soft_grant_message *grant, const int *fds);
 
-/* By the receiver of a grant, which needs it no more. */
-void pier_soft_send_grant_returned(const struct soft_link *link, uint32_t slot,
-				   uint32_t serial);
-/* By the giver. */
-void pier_soft_send_grant_revoked(const struct soft_link *link, uint32_t slot,
-				  uint32_t serial);
+/*
+ * SOFT_CONTROL_RETURNED, by the receiver of a grant, which needs it no more; or
+ * SOFT_CONTROL_REVOKED, by the giver.
+ */
+void pier_soft_send_serial(const struct soft_link *link, enum soft_control_type type,
+			   uint32_t slot, uint32_t serial);
 
 /* A READ or an atomic operation whose response is to be sent. */
 struct soft_read {

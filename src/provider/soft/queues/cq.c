@@ -17,6 +17,7 @@ static struct soft_cqe *cqe_at(const struct soft_cq *cq, uint32_t index)
 struct soft_comp_channel {
 	struct ibv_comp_channel ibv;
 	pthread_mutex_t lock;
+	pthread_cond_t acknowledged;
 	struct pier_list events; /* CQs with events; fd is readable iff not empty */
 	unsigned int users;
 };
@@ -35,8 +36,6 @@ static struct soft_cq *allocate_cq(uint32_t capacity)
 	cq->capacity = capacity;
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->polled.lock, NULL);
-	pthread_mutex_init(&cq->ibv.mutex, NULL);
-	pthread_cond_init(&cq->ibv.cond, NULL);
 	pier_list_init(&cq->event_link);
 	pier_soft_init_event_source(&cq->events, &cq->ibv);
 	return cq;
@@ -97,7 +96,6 @@ static void unlink_events(struct soft_comp_channel *channel, struct soft_cq *cq)
 static void retire_events(struct soft_cq *cq)
 {
 	struct soft_comp_channel *channel = channel_of(cq);
-	unsigned int taken;
 
 	if (!channel)
 		return;
@@ -105,11 +103,10 @@ static void retire_events(struct soft_cq *cq)
 	if (cq->events_queued > 0)
 		unlink_events(channel, cq);
 	cq->events_queued = 0;
-	taken = cq->events_taken;
+	while (cq->events_unacknowledged > 0)
+		pthread_cond_wait(&channel->acknowledged, &channel->lock);
 	channel->users--;
 	pthread_mutex_unlock(&channel->lock);
-	pier_soft_await_acknowledged(&cq->ibv.mutex, &cq->ibv.cond,
-				     &cq->ibv.comp_events_completed, taken);
 }
 
 int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
@@ -119,11 +116,8 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	if (atomic_load(&cq->users) > 0)
 		return -pier_fail(EBUSY, "soft0: queue pairs still use the CQ");
 	retire_events(cq);
-	pier_soft_retire_event_source(ibv_cq->context, &cq->events, &cq->ibv.mutex,
-				      &cq->ibv.cond, &cq->ibv.async_events_completed);
+	pier_soft_retire_event_source(ibv_cq->context, &cq->events);
 	pier_soft_leave_handle(ibv_cq->context);
-	pthread_cond_destroy(&cq->ibv.cond);
-	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_mutex_destroy(&cq->polled.lock);
 	pthread_mutex_destroy(&cq->lock);
 	free(cq->entries);
@@ -291,6 +285,7 @@ struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *conte
 	}
 	channel->ibv.context = context;
 	pthread_mutex_init(&channel->lock, NULL);
+	pthread_cond_init(&channel->acknowledged, NULL);
 	pier_list_init(&channel->events);
 	pier_soft_use_handle(context);
 	return &channel->ibv;
@@ -308,6 +303,7 @@ int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
 		return -pier_fail(EBUSY,
 				  "soft0: completion queues still use the channel");
 	pier_soft_leave_handle(ibv_channel->context);
+	pthread_cond_destroy(&channel->acknowledged);
 	pthread_mutex_destroy(&channel->lock);
 	pier_close_fd(channel->ibv.fd);
 	free(channel);
@@ -321,7 +317,7 @@ static struct soft_cq *take_event(struct soft_comp_channel *channel)
 	pthread_mutex_lock(&channel->lock);
 	if (!pier_list_empty(&channel->events)) {
 		cq = pier_container_of(channel->events.next, struct soft_cq, event_link);
-		cq->events_taken++;
+		cq->events_unacknowledged++;
 		if (--cq->events_queued == 0)
 			unlink_events(channel, cq);
 		else {
@@ -348,8 +344,15 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq *
 	return 0;
 }
 
-void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
+void pier_soft_ack_cq_events(struct ibv_cq *ibv_cq, unsigned int count)
 {
-	pier_soft_count_acknowledged(&cq->mutex, &cq->cond, &cq->comp_events_completed,
-				     count);
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+	struct soft_comp_channel *channel = channel_of(cq);
+
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->lock);
+	cq->events_unacknowledged -= count;
+	pthread_cond_broadcast(&channel->acknowledged);
+	pthread_mutex_unlock(&channel->lock);
 }

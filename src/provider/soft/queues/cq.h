@@ -62,7 +62,7 @@ struct soft_cq {
 	struct soft_event_source events;
 	/* Under the channel's lock. */
 	struct pier_list event_link;
-	unsigned int events_queued, events_taken;
+	unsigned int events_queued, events_unacknowledged;
 };
 
 static inline void pier_soft_free_slots(const struct soft_cqe *cqe)

@@ -290,7 +290,7 @@ void pier_soft_send_datagrams(struct soft_qp *qp)
 
 	for (int i = 0; i < DATAGRAMS_PER_TURN; i++) {
 		if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until ||
-		    sq->done == atomic_load_explicit(&sq->head, memory_order_acquire))
+		    !pier_soft_has_sends(sq))
 			return;
 		if (!send_first(qp))
 			break;
@@ -304,7 +304,7 @@ void pier_soft_drain_datagrams(struct soft_qp *qp)
 	struct soft_context *context = soft_context_of(qp);
 	uint64_t end = pier_soft_now() + PATIENCE_NANOSECONDS;
 
-	while (qp->ibv.state == IBV_QPS_RTS && qp->sq.done != atomic_load(&qp->sq.head)) {
+	while (qp->ibv.state == IBV_QPS_RTS && pier_soft_has_sends(&qp->sq)) {
 		context->engine.now = pier_soft_now();
 		qp->sq.rnr_until = 0;
 		pier_soft_send_datagrams(qp);
@@ -344,15 +344,6 @@ static struct soft_qp *find_receiver(struct soft_context *context, const uint8_t
 	    (qp->ibv.state != IBV_QPS_RTR && qp->ibv.state != IBV_QPS_RTS))
 		return NULL;
 	return pier_soft_take_next_recv(qp) ? qp : NULL;
-}
-
-static uint64_t room_of(const struct soft_recv *recv)
-{
-	uint64_t room = 0;
-
-	for (int i = 0; i < recv->sge_count; i++)
-		room += recv->sges[i].length;
-	return room;
 }
 
 /* The kernel copies; a receive whose memory is not valid fails with the datagram. */
@@ -407,13 +398,16 @@ static bool receive_one(struct soft_context *context)
 	struct soft_envelope envelope;
 	ssize_t length = recv(fd, bytes, sizeof(bytes),
 			      MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+	const struct soft_recv *recv;
 	struct soft_qp *qp;
 
 	if (length < 0)
 		return errno == EINTR;
 	qp = find_receiver(context, bytes, length, &envelope);
+	recv = qp ? pier_soft_current_recv(qp) : NULL;
 	length -= SOFT_ENVELOPE_SIZE;
-	if (qp && (uint64_t)length <= room_of(pier_soft_current_recv(qp))) {
+	if (recv &&
+	    (uint64_t)length <= pier_soft_total_length(recv->sges, recv->sge_count)) {
 		deliver_datagram(qp, &envelope, (uint32_t)length);
 	} else {
 		pier_debug("soft0: lost a datagram");

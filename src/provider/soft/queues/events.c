@@ -10,6 +10,7 @@
 int pier_soft_open_events(struct soft_handle *handle)
 {
 	pthread_mutex_init(&handle->events.lock, NULL);
+	pthread_cond_init(&handle->events.acknowledged, NULL);
 	pier_list_init(&handle->events.sources);
 	handle->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC);
 	return handle->verbs.context.async_fd < 0 ? -errno : 0;
@@ -18,6 +19,7 @@ int pier_soft_open_events(struct soft_handle *handle)
 void pier_soft_close_events(struct soft_handle *handle)
 {
 	pier_close_fd(handle->verbs.context.async_fd);
+	pthread_cond_destroy(&handle->events.acknowledged);
 	pthread_mutex_destroy(&handle->events.lock);
 }
 
@@ -65,7 +67,7 @@ static bool take_event(struct soft_handle *handle, struct ibv_async_event *ret_e
 		ret_event->event_type = (enum ibv_event_type)(ffs((int)source->pending) -
 							      1);
 		source->pending &= source->pending - 1;
-		source->taken++;
+		source->unacknowledged++;
 		if (!source->pending)
 			unlink_source(handle, source);
 	}
@@ -83,62 +85,28 @@ int pier_soft_get_async_event(struct ibv_context *context,
 	return 0;
 }
 
-void pier_soft_count_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
-				  uint32_t *completed, unsigned int count)
+void pier_soft_ack_source(struct ibv_context *context, struct soft_event_source *source)
 {
-	pthread_mutex_lock(mutex);
-	*completed += count;
-	pthread_cond_signal(cond);
-	pthread_mutex_unlock(mutex);
+	struct soft_events *events = &soft_handle(context)->events;
+
+	pthread_mutex_lock(&events->lock);
+	source->unacknowledged--;
+	pthread_cond_broadcast(&events->acknowledged);
+	pthread_mutex_unlock(&events->lock);
 }
 
-void pier_soft_ack_async_event(struct ibv_async_event *event)
+void pier_soft_retire_event_source(struct ibv_context *context,
+				   struct soft_event_source *source)
 {
-	struct ibv_cq *cq = event->element.cq;
-	struct ibv_srq *srq = event->element.srq;
-	struct ibv_qp *qp = event->element.qp;
+	struct soft_handle *handle = soft_handle(context);
+	struct soft_events *events = &handle->events;
 
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR:
-		pier_soft_count_acknowledged(&cq->mutex, &cq->cond,
-					     &cq->async_events_completed, 1);
-		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		pier_soft_count_acknowledged(&srq->mutex, &srq->cond,
-					     &srq->events_completed, 1);
-		break;
-	default:
-		pier_soft_count_acknowledged(&qp->mutex, &qp->cond, &qp->events_completed,
-					     1);
-		break;
-	}
-}
-
-void pier_soft_await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
-				  const uint32_t *completed, unsigned int taken)
-{
-	pthread_mutex_lock(mutex);
-	while (*completed != taken)
-		pthread_cond_wait(cond, mutex);
-	pthread_mutex_unlock(mutex);
-}
-
-void pier_soft_retire_event_source(struct ibv_context *ibv_context,
-				   struct soft_event_source *source,
-				   pthread_mutex_t *mutex, pthread_cond_t *cond,
-				   const uint32_t *completed)
-{
-	struct soft_handle *handle = soft_handle(ibv_context);
-	unsigned int taken;
-
-	pthread_mutex_lock(&handle->events.lock);
+	pthread_mutex_lock(&events->lock);
 	if (source->pending)
 		unlink_source(handle, source);
-	taken = source->taken;
-	pthread_mutex_unlock(&handle->events.lock);
-
-	pier_soft_await_acknowledged(mutex, cond, completed, taken);
+	while (source->unacknowledged > 0)
+		pthread_cond_wait(&events->acknowledged, &events->lock);
+	pthread_mutex_unlock(&events->lock);
 }
 
 void pier_soft_set_readable(int fd, bool readable)

@@ -24,9 +24,9 @@ struct soft_handle;
  */
 struct soft_event_source {
 	struct pier_list link;
-	void *element;	    /* of the event: struct ibv_qp, ibv_cq or ibv_srq */
-	uint32_t pending;   /* bits of enum ibv_event_type */
-	unsigned int taken; /* ever */
+	void *element;		     /* of the event: struct ibv_qp, ibv_cq or ibv_srq */
+	uint32_t pending;	     /* bits of enum ibv_event_type */
+	unsigned int unacknowledged; /* of those taken */
 };
 
 /* 0 or -errno. */
@@ -43,27 +43,17 @@ void pier_soft_report_event(struct ibv_context *context, struct soft_event_sourc
 
 /*
  * The object is about to be destroyed and reports no more: drops its events that were not
- * taken, and waits until those taken are acknowledged. `completed` counts those, under
- * `mutex`.
+ * taken, and waits until those taken are acknowledged.
  */
 void pier_soft_retire_event_source(struct ibv_context *context,
-				   struct soft_event_source *source,
-				   pthread_mutex_t *mutex, pthread_cond_t *cond,
-				   const uint32_t *completed);
+				   struct soft_event_source *source);
 
-/* As ibv_get_async_event(3) and ibv_ack_async_event(3). */
+/* As ibv_get_async_event(3). */
 int pier_soft_get_async_event(struct ibv_context *context,
 			      struct ibv_async_event *ret_event);
 
-void pier_soft_ack_async_event(struct ibv_async_event *event);
-
-/* `count` events of an object were acknowledged; `completed` counts them, under `mutex`.
- */
-void pier_soft_count_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
-				  uint32_t *completed, unsigned int count);
-/* Waits until that many were. */
-void pier_soft_await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond,
-				  const uint32_t *completed, unsigned int taken);
+/* One event of the source was acknowledged. */
+void pier_soft_ack_source(struct ibv_context *context, struct soft_event_source *source);
 
 /*
  * The fd of a queue of events: an eventfd that is readable exactly while the queue is not

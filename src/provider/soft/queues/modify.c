@@ -96,7 +96,6 @@ static void free_qp(struct soft_qp *qp)
 	pthread_mutex_destroy(&qp->sq.lock);
 	pthread_mutex_destroy(&qp->rq.lock);
 	pthread_mutex_destroy(&qp->ibv.mutex);
-	pthread_cond_destroy(&qp->ibv.cond);
 	explicit_bzero(qp, sizeof(*qp)); /* our secret and the peer's */
 	free(qp);
 }
@@ -117,7 +116,6 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	pier_list_init(&qp->reach.windows);
 	pier_soft_init_event_source(&qp->events, &qp->ibv);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
-	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
 	pthread_mutex_init(&qp->rq.lock, NULL);
 	qp->rq.depth = qp->init.cap.max_recv_wr;
@@ -235,8 +233,7 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_list_remove(&qp->end.work.active);
 	pier_soft_unlock(&context->engine);
 	pthread_mutex_unlock(&ibv_qp->mutex);
-	pier_soft_retire_event_source(ibv_qp->context, &qp->events, &ibv_qp->mutex,
-				      &ibv_qp->cond, &ibv_qp->events_completed);
+	pier_soft_retire_event_source(ibv_qp->context, &qp->events);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->send_cq, qp);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
 	if (qp->srq)
@@ -252,19 +249,17 @@ struct masks {
 
 /*
  * The RC and UD rows of qp_state_table in ib_core of the kernel, which follow IBTA
- * 11.2.5.2, without path migration. An alternate path is kept, and never used.
+ * 11.2.5.2, without path migration. An alternate path is kept, and never used. Any state
+ * but RESET also goes to ERR, and any to RESET, with no attributes.
  */
-static const struct transition {
+static const struct {
 	enum ibv_qp_state from, to;
 	struct masks rc, ud;
 } transitions[] = {
-	{ IBV_QPS_RESET, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RESET,
 	  IBV_QPS_INIT,
 	  { IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0 },
 	  { IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0 } },
-	{ IBV_QPS_INIT, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
-	{ IBV_QPS_INIT, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_INIT,
 	  IBV_QPS_INIT,
 	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
@@ -275,8 +270,6 @@ static const struct transition {
 		    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 	    IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_ALT_PATH },
 	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
-	{ IBV_QPS_RTR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
-	{ IBV_QPS_RTR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RTR,
 	  IBV_QPS_RTS,
 	  { IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
@@ -284,15 +277,11 @@ static const struct transition {
 	    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
 		    IBV_QP_ALT_PATH },
 	  { IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
-	{ IBV_QPS_RTS, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
-	{ IBV_QPS_RTS, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RTS,
 	  IBV_QPS_RTS,
 	  { 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
 		       IBV_QP_ALT_PATH },
 	  { 0, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
-	{ IBV_QPS_ERR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
-	{ IBV_QPS_ERR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 };
 
 static const char *state_name(enum ibv_qp_state state)
@@ -361,31 +350,20 @@ static const char *bit_name(int bit)
 	return "an unknown bit";
 }
 
-static const struct transition *find_transition(enum ibv_qp_state from,
-						enum ibv_qp_state to)
+/* NULL: the queue pair cannot go there. */
+static const struct masks *find_masks(enum ibv_qp_type type, enum ibv_qp_state from,
+				      enum ibv_qp_state to)
 {
+	static const struct masks none;
+
+	if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET))
+		return &none;
 	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++) {
 		if (transitions[i].from == from && transitions[i].to == to)
-			return &transitions[i];
+			return type == IBV_QPT_UD ? &transitions[i].ud
+						  : &transitions[i].rc;
 	}
 	return NULL;
-}
-
-static int check_mask(const struct transition *transition, const struct masks *masks,
-		      int mask)
-{
-	int missing = masks->required & ~mask;
-	int extra = mask & ~(masks->required | masks->optional | IBV_QP_STATE);
-
-	if (missing)
-		return pier_fail(EINVAL, "soft0: %s to %s needs %s (mask %#x)",
-				 state_name(transition->from), state_name(transition->to),
-				 bit_name(missing), mask);
-	if (extra)
-		return pier_fail(EINVAL, "soft0: %s to %s does not take %s (mask %#x)",
-				 state_name(transition->from), state_name(transition->to),
-				 bit_name(extra), mask);
-	return 0;
 }
 
 static unsigned int read_number(const struct ibv_qp_attr *attr,
@@ -435,11 +413,11 @@ static int check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
 			    enum ibv_qp_state *ret_to)
 {
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	const struct transition *transition = find_transition(from, to);
-	int error;
+	const struct masks *masks = find_masks(type, from, to);
+	int missing, extra;
 
 	*ret_to = to;
-	if (!transition)
+	if (!masks)
 		return pier_fail(EINVAL, "soft0: a queue pair in %s cannot go to %s",
 				 state_name(from), state_name(to));
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from)
@@ -447,9 +425,16 @@ static int check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
 				 "soft0: cur_qp_state is %s, but the queue pair "
 				 "is in %s",
 				 state_name(attr->cur_qp_state), state_name(from));
-	error = check_mask(transition,
-			   type == IBV_QPT_UD ? &transition->ud : &transition->rc, mask);
-	return error ? error : check_values(attr, mask);
+	missing = masks->required & ~mask;
+	extra = mask & ~(masks->required | masks->optional | IBV_QP_STATE);
+	if (missing)
+		return pier_fail(EINVAL, "soft0: %s to %s needs %s (mask %#x)",
+				 state_name(from), state_name(to), bit_name(missing),
+				 mask);
+	if (extra)
+		return pier_fail(EINVAL, "soft0: %s to %s does not take %s (mask %#x)",
+				 state_name(from), state_name(to), bit_name(extra), mask);
+	return check_values(attr, mask);
 }
 
 static void store_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,

@@ -8,7 +8,7 @@
 #include "datagram.h"
 #include "modify.h"
 #include "provider/soft/queues/pass.h"
-#include "provider/soft/regions/segments.h"
+#include "provider/soft/regions/vector.h"
 #include "qp.h"
 #include "responder.h"
 
@@ -48,15 +48,6 @@ static int check_opcode(const struct ibv_send_wr *wr)
 	}
 }
 
-static uint64_t total_length(const struct ibv_sge *sges, int count)
-{
-	uint64_t total = 0;
-
-	for (int i = 0; i < count; i++)
-		total += sges[i].length;
-	return total;
-}
-
 static int check_send(const struct soft_qp *qp, uint64_t position,
 		      const struct ibv_send_wr *wr, uint64_t *ret_length)
 {
@@ -80,7 +71,7 @@ static int check_send(const struct soft_qp *qp, uint64_t position,
 					      : check_opcode(wr);
 	if (error)
 		return error;
-	length = total_length(wr->sg_list, wr->num_sge);
+	length = pier_soft_total_length(wr->sg_list, wr->num_sge);
 	if ((wr->send_flags & IBV_SEND_INLINE) && length > sq->max_inline)
 		return pier_fail(EINVAL, "soft0: %llu bytes inline, the limit is %u",
 				 (unsigned long long)length, sq->max_inline);

@@ -128,11 +128,6 @@ void pier_soft_flush_recvs(struct soft_qp *qp)
 		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
 }
 
-static bool has_sends_left(const struct soft_send_queue *sq)
-{
-	return sq->done != atomic_load_explicit(&sq->head, memory_order_acquire);
-}
-
 /*
  * A frame that has begun must be finished before a NAK can follow it. It reads memory
  * that belongs to the application again when its request is flushed, so the flush waits.
@@ -147,7 +142,7 @@ void pier_soft_flush_sends(struct soft_qp *qp)
 {
 	if (is_frame_in_progress(&qp->link))
 		return;
-	while (has_sends_left(&qp->sq))
+	while (pier_soft_has_sends(&qp->sq))
 		pier_soft_complete_send(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
@@ -173,7 +168,7 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 		pier_soft_revoke_link_grants(&qp->link);
 	else
 		pier_soft_close_link(&qp->link);
-	if (status != IBV_WC_SUCCESS && has_sends_left(sq))
+	if (status != IBV_WC_SUCCESS && pier_soft_has_sends(sq))
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);

@@ -193,6 +193,12 @@ static inline struct soft_send *pier_soft_send_at(const struct soft_send_queue *
 	return &sq->slots[position % sq->depth];
 }
 
+/* Posted, and not complete. */
+static inline bool pier_soft_has_sends(const struct soft_send_queue *sq)
+{
+	return sq->done != atomic_load_explicit(&sq->head, memory_order_acquire);
+}
+
 static inline bool pier_soft_is_local_at(const struct soft_send_queue *sq,
 					 uint64_t position)
 {

@@ -201,11 +201,8 @@ static void queue_rnr_nak(struct soft_qp *qp)
 static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 {
 	const struct soft_recv *recv = pier_soft_current_recv(qp);
-	uint64_t room = 0;
 
-	for (int i = 0; i < recv->sge_count; i++)
-		room += recv->sges[i].length;
-	if (header->length > room) {
+	if (header->length > pier_soft_total_length(recv->sges, recv->sge_count)) {
 		pier_soft_refuse_message(qp, IBV_WC_LOC_LEN_ERR,
 					 SOFT_NAK_INVALID_REQUEST);
 		return;

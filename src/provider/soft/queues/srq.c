@@ -23,8 +23,6 @@ static void free_srq(struct soft_srq *srq)
 	free(srq->slots);
 	free(srq->sges);
 	pthread_mutex_destroy(&srq->lock);
-	pthread_mutex_destroy(&srq->ibv.mutex);
-	pthread_cond_destroy(&srq->ibv.cond);
 	free(srq);
 }
 
@@ -48,8 +46,6 @@ static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
 	if (!srq)
 		return NULL;
 	pthread_mutex_init(&srq->lock, NULL);
-	pthread_mutex_init(&srq->ibv.mutex, NULL);
-	pthread_cond_init(&srq->ibv.cond, NULL);
 	pier_soft_init_event_source(&srq->events, &srq->ibv);
 	srq->depth = attr->max_wr;
 	srq->max_sge = attr->max_sge;
@@ -165,8 +161,7 @@ int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
 	if (atomic_load(&srq->users) > 0)
 		return -pier_fail(
 			EBUSY, "soft0: queue pairs still use the shared receive queue");
-	pier_soft_retire_event_source(ibv_srq->context, &srq->events, &ibv_srq->mutex,
-				      &ibv_srq->cond, &ibv_srq->events_completed);
+	pier_soft_retire_event_source(ibv_srq->context, &srq->events);
 	atomic_fetch_sub(&soft_pd(ibv_srq->pd)->users, 1);
 	free_srq(srq);
 	return 0;

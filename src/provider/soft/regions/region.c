@@ -72,25 +72,6 @@ static int check_access(int access)
 	return 0;
 }
 
-static int check_count(uint32_t count)
-{
-	if (count == 0)
-		return pier_fail(EINVAL, "soft0: a region has no memory");
-	if (count > SOFT_MAX_PARTS)
-		return pier_fail(E2BIG, "soft0: a region of %u segments, the limit is %d",
-				 count, SOFT_MAX_PARTS);
-	return 0;
-}
-
-static int check_key(uint32_t key)
-{
-	if (key >= 1 && key <= SOFT_MAX_KEY)
-		return 0;
-	return pier_fail(EKEYREJECTED,
-			 "soft0: key %u; keys from 1 to %d can be asked for", key,
-			 SOFT_MAX_KEY);
-}
-
 static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
 			 uint64_t iova)
 {
@@ -116,11 +97,18 @@ static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
 static int check_registration(const struct pier_provider_part *parts, uint32_t count,
 			      uint64_t iova, int access, const uint32_t *key)
 {
-	int error = check_count(count);
+	int error = 0;
 
-	if (!error && key)
-		error = check_key(*key);
-	if (!error && count == 1)
+	if (count == 0)
+		return pier_fail(EINVAL, "soft0: a region has no memory");
+	if (count > SOFT_MAX_PARTS)
+		return pier_fail(E2BIG, "soft0: a region of %u segments, the limit is %d",
+				 count, SOFT_MAX_PARTS);
+	if (key && (*key == 0 || *key > SOFT_MAX_KEY))
+		return pier_fail(EKEYREJECTED,
+				 "soft0: key %u; keys from 1 to %d can be asked for",
+				 *key, SOFT_MAX_KEY);
+	if (count == 1)
 		error = check_page_rule(parts, iova);
 	if (!error)
 		error = check_access(access);

@@ -55,6 +55,15 @@ bool pier_soft_vector_add_sges(struct soft_vector *vector, const struct soft_rea
 			       const struct ibv_sge *sges, int count, uint64_t skip,
 			       uint64_t limit, int access);
 
+static inline uint64_t pier_soft_total_length(const struct ibv_sge *sges, int count)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i < count; i++)
+		total += sges[i].length;
+	return total;
+}
+
 /* Whether pier_soft_vector_add_sges() would take them. */
 bool pier_soft_check_sges(const struct soft_reach *reach, const struct ibv_sge *sges,
 			  int count, uint64_t limit, int access);

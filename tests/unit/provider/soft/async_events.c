@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "provider/soft/device.h"
 #include "provider/soft/queues/events.h"
 #include "provider/soft/limits.h"
 #include "soft_fixture.h"
@@ -26,7 +27,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 	(void)cond;
 	waits++;
 	pthread_mutex_unlock(mutex);
-	pier_soft_ack_async_event(&unacknowledged);
+	pier_soft_verbs.ack_async_event(&unacknowledged);
 	pthread_mutex_lock(mutex);
 	return 0;
 }
@@ -65,7 +66,7 @@ static void expect_qp_event(struct soft_fixture *fixture, enum ibv_event_type ty
 	struct ibv_async_event event = take_event(fixture, type);
 
 	assert_ptr_equal(event.element.qp, fixture->qp);
-	pier_soft_ack_async_event(&event);
+	pier_soft_verbs.ack_async_event(&event);
 	expect_no_event(fixture);
 }
 
@@ -153,7 +154,7 @@ static void limit_of_srq_fires_once(void **state)
 	send_one(&a, &b);
 	event = take_event(&b, IBV_EVENT_SRQ_LIMIT_REACHED);
 	assert_ptr_equal(event.element.srq, b.srq);
-	pier_soft_ack_async_event(&event);
+	pier_soft_verbs.ack_async_event(&event);
 	assert_int_equal(get_limit(&b), 0);
 	send_one(&a, &b);
 	expect_no_event(&b);
@@ -268,7 +269,7 @@ static void overrun_is_an_event_of_the_cq(void **state)
 		fixture_step(&a, &b);
 	event = take_event(&b, IBV_EVENT_CQ_ERR);
 	assert_ptr_equal(event.element.cq, b.recv_cq);
-	pier_soft_ack_async_event(&event);
+	pier_soft_verbs.ack_async_event(&event);
 	expect_no_event(&b);
 	fixture_close(&a);
 	fixture_close(&b);
@@ -308,7 +309,7 @@ static void *wait_for_event(void *argument)
 
 	if (pier_soft_get_async_event(fixture->context, &event))
 		return NULL;
-	pier_soft_ack_async_event(&event);
+	pier_soft_verbs.ack_async_event(&event);
 	return event.element.qp;
 }
 
