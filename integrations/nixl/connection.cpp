@@ -389,7 +389,7 @@ void connection::finish_if_done(request &of)
 
 void connection::end_request(request &of, nixl_status_t status)
 {
-	active.erase(std::find(active.begin(), active.end(), &of));
+	std::erase(active, &of);
 	if (status == NIXL_SUCCESS)
 		measure(of);
 	of.status = status;
@@ -449,35 +449,15 @@ uint64_t connection::estimate_us(uint64_t bytes)
 	return latency_us + bytes * 1000 / rate;
 }
 
-/*
- * Wait for the first piece of a rail, whosever it is: pieces complete in order. A timeout
- * breaks the connection.
- */
-void connection::wait_for_piece(rail &on, int timeout_ms)
-{
-	struct pier_result result;
-	int done = pier_work_wait(on.channel, on.pieces.front().work, timeout_ms,
-				  &result);
-
-	if (done == 1 && !result.error)
-		finish_piece(on.pop());
-	else
-		fail_step("a transfer could not be cancelled",
-			  done == 1 ? result.error : done);
-}
-
 /* A notification that has begun is sent to its end, since the peer waits for the rest. */
 void connection::withdraw(request &of)
 {
-	auto is_unsent = [&](const notice &one) {
-		return one.owner == &of && one.sent == 0;
-	};
-
 	of.is_cancelled = true;
 	of.next = of.spans.size();
-	waiting.erase(std::remove(waiting.begin(), waiting.end(), &of), waiting.end());
-	outbox.erase(std::remove_if(outbox.begin(), outbox.end(), is_unsent),
-		     outbox.end());
+	std::erase(waiting, &of);
+	std::erase_if(outbox, [&](const notice &one) {
+		return one.owner == &of && one.sent == 0;
+	});
 	for (notice &one : outbox)
 		if (one.owner == &of)
 			one.owner = nullptr;
@@ -487,25 +467,33 @@ void connection::withdraw(request &of)
 				one.owner = nullptr;
 }
 
-bool connection::has_piece(const rail &on, const request &of)
-{
-	return std::any_of(on.pieces.begin(), on.pieces.end(),
-			   [&](const piece &one) { return one.owner == &of; });
-}
-
+/*
+ * Pieces complete in order, so the wait is for the first piece of a rail, whosever it is. A
+ * timeout breaks the connection, and leaves no rails.
+ */
 void connection::cancel(request &of)
 {
 	std::lock_guard<std::mutex> guard(lock);
 	auto end = clock_now() + std::chrono::milliseconds(cancel_ms);
+	auto is_owned = [&](const piece &one) { return one.owner == &of; };
+	struct pier_result result;
 
 	if (of.status != NIXL_IN_PROG)
 		return;
 	withdraw(of);
-	for (size_t i = 0; i < rails.size(); i++) {
-		while (i < rails.size() && has_piece(rails[i], of)) {
-			wait_for_piece(rails[i], std::max(left_ms(end), 1));
+	for (size_t i = 0; i < rails.size(); i++)
+		while (i < rails.size() &&
+		       std::ranges::any_of(rails[i].pieces, is_owned)) {
+			rail &on = rails[i];
+			int done = pier_work_wait(on.channel, on.pieces.front().work,
+						  std::max(left_ms(end), 1), &result);
+
+			if (done == 1 && !result.error)
+				finish_piece(on.pop());
+			else
+				fail_step("a transfer could not be cancelled",
+					  done == 1 ? result.error : done);
 		}
-	}
 	if (of.status == NIXL_IN_PROG)
 		end_request(of, NIXL_ERR_CANCELED);
 	progressed.notify_all();

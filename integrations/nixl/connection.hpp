@@ -144,8 +144,6 @@ class connection : public driven
 	/* After a line with the step and pier_error_message(). */
 	void fail_step(const char *step, int error);
 	void withdraw(request &of);
-	void wait_for_piece(rail &on, int timeout_ms);
-	static bool has_piece(const rail &on, const request &of);
 };
 
 } // namespace pier_nixl

@@ -18,40 +18,31 @@ device_list::~device_list()
 	}
 }
 
-static int create_cache(struct pier_pd *pd, enum pier_policy policy,
-			struct pier_mr_cache **ret_cache)
-{
-	struct pier_mr_cache_attr attr;
-
-	pier_mr_cache_attr_init(&attr);
-	attr.policy = policy;
-	return pier_mr_cache_create(pd, &attr, ret_cache);
-}
-
+/* The destructor also closes a device that is open in part. */
 int device_list::open_one(const std::string &name, const settings &chosen)
 {
-	device one = { name, nullptr, nullptr, nullptr, 0 };
+	struct pier_mr_cache_attr cache_attr;
 	struct pier_device_attr attr;
 	int error;
 
 	if (find(name) >= 0)
 		return 0;
+	all.push_back({ name, nullptr, nullptr, nullptr, 0 });
+	device &one = all.back();
+
 	error = pier_device_open(name.c_str(), &one.handle);
-	if (error)
-		return error;
-	error = pier_device_query(one.handle, &attr, sizeof(attr));
+	if (!error)
+		error = pier_device_query(one.handle, &attr, sizeof(attr));
 	if (!error)
 		error = pier_pd_alloc(one.handle, &one.pd);
-	if (!error && chosen.cache)
-		error = create_cache(one.pd, chosen.policy, &one.cache);
-	if (error) {
-		pier_pd_dealloc(one.pd);
-		pier_device_close(one.handle);
+	if (error)
 		return error;
-	}
 	one.max_qp_wr = attr.max_qp_wr;
-	all.push_back(one);
-	return 0;
+	if (!chosen.cache)
+		return 0;
+	pier_mr_cache_attr_init(&cache_attr);
+	cache_attr.policy = chosen.policy;
+	return pier_mr_cache_create(one.pd, &cache_attr, &one.cache);
 }
 
 /*
@@ -91,13 +82,9 @@ int device_list::find(const std::string &name) const
 
 bool device_list::has_hardware() const
 {
-	const std::string soft = PIER_SOFT_DEVICE;
-
-	for (const device &one : all)
-		if (one.name.size() < soft.size() ||
-		    one.name.compare(one.name.size() - soft.size(), soft.size(), soft))
-			return true;
-	return false;
+	return !std::ranges::all_of(all, [](const device &one) {
+		return one.name.ends_with(PIER_SOFT_DEVICE);
+	});
 }
 
 static int make_channel(const device_list &devices, const pier_rail_pair &pair,

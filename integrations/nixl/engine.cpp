@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "engine.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -75,10 +74,7 @@ engine::~engine()
 template <class T>
 static void keep_end(std::vector<std::shared_ptr<T>> &ends, const std::shared_ptr<T> &made)
 {
-	ends.erase(std::remove_if(
-			   ends.begin(), ends.end(),
-			   [](const std::shared_ptr<T> &one) { return one->over.load(); }),
-		   ends.end());
+	std::erase_if(ends, [](const auto &one) { return one->over.load(); });
 	ends.push_back(made);
 }
 

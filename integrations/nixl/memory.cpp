@@ -2,6 +2,7 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 
@@ -34,37 +35,23 @@ local_memory::~local_memory()
 }
 
 /* "dmabuf:FD" or "dmabuf:FD+OFFSET". */
-static bool parse_fd(const std::string &text, int &ret_fd, uint64_t &ret_offset)
-{
-	const char *digits = text.c_str() + sizeof(fd_prefix) - 1;
-	char *end;
-	unsigned long long fd, offset = 0;
-
-	if (*digits < '0' || *digits > '9')
-		return false;
-	errno = 0;
-	fd = strtoull(digits, &end, 10);
-	if (*end == '+' && end[1] >= '0' && end[1] <= '9')
-		offset = strtoull(end + 1, &end, 10);
-	if (*end || errno || fd > INT32_MAX)
-		return false;
-	ret_fd = (int)fd;
-	ret_offset = offset;
-	return true;
-}
-
 int local_memory::wrap_fd(const std::string &text)
 {
-	uint64_t offset;
-	int fd;
+	const char *digits = text.c_str() + sizeof(fd_prefix) - 1;
+	unsigned long long fd, offset = 0;
+	char *end;
 
-	if (!parse_fd(text, fd, offset)) {
+	errno = 0;
+	fd = strtoull(digits, &end, 10);
+	if (*end == '+' && isdigit((unsigned char)end[1]))
+		offset = strtoull(end + 1, &end, 10);
+	if (!isdigit((unsigned char)*digits) || *end || errno || fd > INT32_MAX) {
 		report_line("metaInfo \"%s\" is not dmabuf:FD or dmabuf:FD+OFFSET, in "
 			    "decimal",
 			    text.c_str());
 		return -EINVAL;
 	}
-	int error = pier_buffer_wrap_dmabuf(fd, offset, length, &buffer);
+	int error = pier_buffer_wrap_dmabuf((int)fd, offset, length, &buffer);
 
 	if (error)
 		report_failure("the memory of metaInfo");
@@ -152,7 +139,7 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 	struct pier_mr_attr attr;
 	int error = 0;
 
-	if (text.compare(0, sizeof(fd_prefix) - 1, fd_prefix) == 0) {
+	if (text.starts_with(fd_prefix)) {
 		error = wrap_fd(text);
 		if (error)
 			return error;

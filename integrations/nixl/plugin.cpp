@@ -49,12 +49,6 @@ bool find_package(const std::string &library, int ret_version[2])
 	return found;
 }
 
-bool is_between(const int version[2])
-{
-	return version[0] == oldest[0] && version[1] >= oldest[1] &&
-	       version[1] <= newest[1];
-}
-
 bool has_functions(const char *library)
 {
 	void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
@@ -90,7 +84,9 @@ bool is_supported_agent(void *caller)
 			oldest[0], oldest[1], newest[0], newest[1], oldest[0], oldest[1]);
 		return false;
 	}
-	if (find_package(info.dli_fname, version) && !is_between(version)) {
+	if (find_package(info.dli_fname, version) &&
+	    (version[0] != oldest[0] || version[1] < oldest[1] ||
+	     version[1] > newest[1])) {
 		pier_nixl::report_line(
 			"NIXL %d.%d was not tested with this plugin, which supports "
 			"%d.%d to %d.%d: install one of these, or set "

@@ -24,14 +24,14 @@ static void keep(std::vector<std::shared_ptr<T>> &kept, const std::shared_ptr<T>
 
 bool request::uses(const local_memory *memory) const
 {
-	return std::any_of(locals.begin(), locals.end(),
-			   [&](const auto &one) { return one.get() == memory; });
+	return std::ranges::any_of(
+		locals, [&](const auto &one) { return one.get() == memory; });
 }
 
 bool request::has_gone() const
 {
-	return std::any_of(locals.begin(), locals.end(),
-			   [](const auto &one) { return one->is_gone.load(); });
+	return std::ranges::any_of(
+		locals, [](const auto &one) { return one->is_gone.load(); });
 }
 
 nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,

@@ -15,7 +15,7 @@ namespace pier_nixl
 /* A fault plan contains commas, and goes with one name. */
 static uint32_t count_names(const std::string &devices)
 {
-	if (devices.compare(0, 6, "fault:") == 0)
+	if (devices.starts_with("fault:"))
 		return 1;
 	return (uint32_t)std::count(devices.begin(), devices.end(), ',') + 1;
 }
@@ -28,14 +28,6 @@ static bool read_number(const std::string &text, uint32_t most, uint32_t &ret_nu
 
 	ret_number = (uint32_t)number;
 	return !*end && text[0] != '-' && number >= 1 && number <= most;
-}
-
-static bool read_policy(const std::string &text, enum pier_policy &ret_policy)
-{
-	ret_policy = text == "direct"	 ? PIER_POLICY_DIRECT
-		     : text == "peermem" ? PIER_POLICY_PEERMEM
-					 : PIER_POLICY_ANY;
-	return text == "direct" || text == "peermem" || text == "any";
 }
 
 static_assert(PIER_RAILS_MAX == 64, "the number in the table");
@@ -63,7 +55,10 @@ static const struct {
 	  } },
 	{ "policy", "PIER_NIXL_POLICY", "\"direct\", \"peermem\" or \"any\"",
 	  [](const std::string &text, settings &of) {
-		  return read_policy(text, of.policy);
+		  of.policy = text == "direct"	  ? PIER_POLICY_DIRECT
+			      : text == "peermem" ? PIER_POLICY_PEERMEM
+						  : PIER_POLICY_ANY;
+		  return of.policy != PIER_POLICY_ANY || text == "any";
 	  } },
 	{ "cache", "PIER_NIXL_CACHE", "\"on\" or \"off\"",
 	  [](const std::string &text, settings &of) {
