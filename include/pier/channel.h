@@ -341,14 +341,15 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * Errors: -EINVAL the endpoint is invalid (the error message names the field);
  * -EPROTONOSUPPORT its address has a version that the library does not know;
  * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
- * peer's; -EISCONN the channel was connected before, and nothing was changed; -ESTALE
- * the endpoint belongs to the connection before pier_channel_reset(), and nothing was
- * changed: reset the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH,
- * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3). If the
- * device cannot serve as many reads and atomics as the endpoint of this end promises,
- * the error message gives the possible number, and the endpoint has it after
- * pier_channel_reset(). After any error except -EISCONN and -ESTALE the channel can only
- * be reset or destroyed.
+ * peer's; -EISCONN the channel was connected before, and nothing was changed; -EBUSY the
+ * channel belongs to a group, and nothing was changed; -EPIPE the channel is broken, for
+ * instance after pier_channel_cancel(), and nothing was changed; -ESTALE the endpoint
+ * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
+ * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
+ * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve as
+ * many reads and atomics as the endpoint of this end promises, the error message gives
+ * the possible number, and the endpoint has it after pier_channel_reset(). After any
+ * error except -EISCONN, -EBUSY and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);

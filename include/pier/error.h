@@ -15,11 +15,12 @@ PIER_BEGIN_DECLS
  * request, the value is always -EOPNOTSUPP.
  *
  * A pointer may be NULL only where its function says so, and an array also if it has no
- * elements. Any other NULL is refused with -EINVAL and a sentence that names the
- * parameter. A function that returns no error then returns 0 or NULL and has no effect.
- * Three kinds of pointers are not checked: those of pier_mr_gather_unchecked() and
- * pier_mr_scatter_unchecked(), of the plain case in <pier/inline.h>, and of functions
- * that a header defines itself, such as the `_init` functions.
+ * elements. Any other NULL, also in a struct, is refused with -EINVAL and a sentence that
+ * names the parameter or member. A function that returns no error then returns 0 or NULL
+ * and has no effect. Three kinds of pointers are not checked: those of
+ * pier_mr_gather_unchecked() and pier_mr_scatter_unchecked(), of the plain case in
+ * <pier/inline.h>, and of functions that a header defines itself, such as the `_init`
+ * functions.
  */
 
 /**

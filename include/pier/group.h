@@ -201,10 +201,11 @@ PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
  * NULL if the group has no such rank. Cannot fail otherwise.
  *
  * The group owns the channel. Everything that can be done with a channel is allowed,
- * except destroying it (-EBUSY) and connecting it, which pier_group_connect() does. The
- * peer's sends arrive in this rank's receives in the order in which each side posted
- * them. It makes no difference whether pier_group_exchange() or the user, for instance
- * by pier_channel_post_recv(), posted them.
+ * except connecting, resetting and destroying it, which fail with -EBUSY:
+ * pier_group_connect() and pier_group_destroy() do that. The peer's sends arrive in this
+ * rank's receives in the order in which each side posted them. It makes no difference
+ * whether pier_group_exchange() or the user, for instance by pier_channel_post_recv(),
+ * posted them.
  */
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);

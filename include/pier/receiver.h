@@ -153,10 +153,11 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  * ret_receiver  the receiver; give it to pier_receiver_destroy()
  *
  * Errors: -EINVAL size, flags, stall_ms, length, stream_size or rail_count is not
- * possible, a channel appears twice, has a shared receive queue, a receive pool or no
- * receive queue of its own, or a region is in another protection domain; -EBUSY a
- * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
- * channel is broken; -ENOTCONN a channel failed to connect; -ENOMEM.
+ * possible, a pointer of a rail is NULL, a channel appears twice, has a shared receive
+ * queue, a receive pool or no receive queue of its own, or a region is in another
+ * protection domain; -EBUSY a channel has receives posted; -ERANGE the bytes are not
+ * inside a region; -EPIPE a channel is broken; -ENOTCONN a channel failed to connect;
+ * -ENOMEM.
  */
 PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
 				  struct pier_receiver **ret_receiver);

@@ -176,10 +176,10 @@ struct pier_ring_read {
  * Errors: -EAGAIN no slot is free: release one, or wait with pier_ring_wait();
  * -ERANGE a read leaves the slot or its source, or its source is not in the array (the
  * error message names the read); -EINVAL a channel belongs to another protection domain
- * or takes no elements; -ENOTCONN or -EPIPE a channel is not connected or is broken;
- * -EOPNOTSUPP max_rd_atomic of one end of a channel is 0; -EMSGSIZE a port's max_msg_size
- * is 0; -ENOMEM. After an error no slot was taken and nothing was posted. Errors of
- * posting fail the fill: see pier_ring_next().
+ * or takes no elements, or a pointer of a source is NULL; -ENOTCONN or -EPIPE a channel
+ * is not connected or is broken; -EOPNOTSUPP max_rd_atomic of one end of a channel is 0;
+ * -EMSGSIZE a port's max_msg_size is 0; -ENOMEM. After an error no slot was taken and
+ * nothing was posted. Errors of posting fail the fill: see pier_ring_next().
  */
 PIER_API int pier_ring_fill(struct pier_ring *ring,
 			    const struct pier_ring_source *sources, uint32_t source_count,

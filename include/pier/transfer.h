@@ -213,11 +213,11 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeou
  * ret_transfer  the transfer; give it to pier_transfer_destroy()
  *
  * Errors: -EINVAL size, direction, flags, stall_ms, progress_ms, stream_size or
- * rail_count is not possible, a region is in another protection domain than its
- * channel, a channel accepts no elements, or chunks cannot be announced
- * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
- * request has elements, and a `state` of a transfer that did not announce; -ERANGE the
- * bytes are not inside a region or a remote vector, or an error of
+ * rail_count is not possible, a pointer of a rail is NULL, a region is in another
+ * protection domain than its channel, a channel accepts no elements, or chunks cannot be
+ * announced (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB
+ * than a request has elements, and a `state` of a transfer that did not announce; -ERANGE
+ * the bytes are not inside a region or a remote vector, or an error of
  * pier_remote_vec_sub(); -EACCES a region is a memory window, or (reading) was
  * registered without LOCAL_WRITE; -ENOTCONN a channel is not connected; -EPIPE a
  * channel is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is

@@ -485,8 +485,12 @@ int pier_device_query_gid(struct pier_device *device, uint32_t port, uint32_t in
 	PIER_REFUSE_NULL(device, ret_entry);
 	struct pier_gid_entry known = { .index = index };
 	struct ibv_gid_entry entry;
-	int error = check_port(device, port);
+	struct pier_port_attr table;
+	int error = pier_device_query_port(device, port, &table, sizeof(table));
 
+	if (!error && index >= table.gid_count)
+		error = pier_fail(EINVAL, "port %u of %s has no GID index %u: it has %u",
+				  port, device->name, index, table.gid_count);
 	if (error)
 		return error;
 	pier_clear_error();

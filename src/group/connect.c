@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "channel/setup/connect.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/fd.h"
@@ -358,13 +359,19 @@ int pier_group_endpoints(struct pier_group *group, void *ret_blobs, size_t size)
 	return error;
 }
 
+/* pier_channel_connect() refuses channels of groups. */
+static int connect_member(struct pier_channel *channel, const struct pier_endpoint *peer)
+{
+	return pier_connect_until(channel, peer, pier_deadline(channel->attr.timeout_ms));
+}
+
 static int connect_to_itself(struct pier_group *group)
 {
 	struct pier_channel *channel = group->members[group->rank].channel;
 	struct pier_endpoint endpoint;
 	int error = pier_channel_endpoint(channel, &endpoint);
 
-	return error ? error : pier_channel_connect(channel, &endpoint);
+	return error ? error : connect_member(channel, &endpoint);
 }
 
 /* If the blobs were mixed up, each channel would connect to the wrong peer. */
@@ -407,8 +414,8 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 	 * channel last.
 	 */
 	if (!error)
-		error = pier_channel_connect(member->channel, &blob.channel);
-	return error ? error : pier_channel_connect(member->control, &blob.control);
+		error = connect_member(member->channel, &blob.channel);
+	return error ? error : connect_member(member->control, &blob.control);
 }
 
 /* Returns -error. Other ranks learn that the rank could not be connected. */

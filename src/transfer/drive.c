@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pier/receiver.h>
+
 #include "channel/wait.h"
 #include "drive.h"
 #include "core/deadline.h"
@@ -20,13 +22,33 @@ int pier_check_stall(const char *what, int stall_ms)
 			 what, stall_ms);
 }
 
+/* The first members of both kinds of rails. */
+struct given_rail {
+	const struct pier_channel *channel;
+	const struct pier_mr *mr;
+};
+_Static_assert(offsetof(struct pier_rail, mr) == offsetof(struct given_rail, mr) &&
+		       offsetof(struct pier_receiver_rail, mr) ==
+			       offsetof(struct given_rail, mr),
+	       "a rail begins with its channel and its region");
+
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
-			   uint32_t count)
+			   size_t size, uint32_t count)
 {
 	if (count < 1 || count > PIER_RAILS_MAX)
 		return pier_fail(EINVAL, "%s: %u rails; it has 1 to %d", ops->name, count,
 				 PIER_RAILS_MAX);
-	return rails ? 0 : pier_fail(EINVAL, "%s: rails is NULL", ops->name);
+	if (!rails)
+		return pier_fail(EINVAL, "%s: rails is NULL", ops->name);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct given_rail *rail = (const void *)((const char *)rails +
+							       i * size);
+
+		if (!rail->channel || !rail->mr)
+			return pier_fail(EINVAL, "rail %u of a %s: %s is NULL", i,
+					 ops->name, rail->channel ? "mr" : "channel");
+	}
+	return 0;
 }
 
 int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count)

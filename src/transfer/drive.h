@@ -62,8 +62,9 @@ static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *dr
 
 /* Errors: -EINVAL. */
 int pier_check_stall(const char *what, int stall_ms);
+/* rails, size  struct pier_rail or struct pier_receiver_rail, and its size */
 int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
-			   uint32_t count);
+			   size_t size, uint32_t count);
 
 /*
  * Replace the rails; the caller has released the old ones. Errors: -ENOMEM, with nothing

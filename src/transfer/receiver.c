@@ -313,7 +313,7 @@ static int check_size(const struct pier_receiver_rail *rails, uint32_t rail_coun
 		return pier_fail(EINVAL,
 				 "receiver: %" PRIu64 " bytes are more than 16 TiB",
 				 length);
-	return pier_drive_check_rails(&drive_ops, rails, rail_count);
+	return pier_drive_check_rails(&drive_ops, rails, sizeof(*rails), rail_count);
 }
 
 _Static_assert(sizeof(struct pier_receiver_attr) ==

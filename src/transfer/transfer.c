@@ -377,7 +377,8 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (!error)
 		error = pier_check_stall(drive_ops.name, attr->stall_ms);
 	if (!error)
-		error = pier_drive_check_rails(&drive_ops, attr->rails, attr->rail_count);
+		error = pier_drive_check_rails(&drive_ops, attr->rails,
+					       sizeof(*attr->rails), attr->rail_count);
 	/*
 	 * This has allocated nothing yet: in a child of fork(2), another thread of the
 	 * parent may have left the allocator locked.
@@ -591,7 +592,7 @@ int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail 
 				 "resuming a transfer: all of its %" PRIu64
 				 " bytes have arrived",
 				 transfer->attr.length);
-	error = pier_drive_check_rails(&drive_ops, rails, count);
+	error = pier_drive_check_rails(&drive_ops, rails, sizeof(*rails), count);
 	if (!error)
 		error = make_rails(&transfer->attr, rails, count, &made, &chunks);
 	if (error)

@@ -346,6 +346,8 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 					 ? "the channel is connected already"
 					 : "the channel failed to connect before, "
 					   "and can only be reset or destroyed");
+	if (channel->broken)
+		return pier_fail_broken(channel);
 	if (is_stale(&channel->last_peer, peer))
 		return pier_fail(ESTALE,
 				 "peer's endpoint: it belongs to the previous connection "
@@ -368,9 +370,9 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 	PIER_REFUSE_NULL(channel, peer);
 	int error = pier_check_process(&channel->object);
 
-	if (!error && !peer)
-		error = pier_fail(EINVAL, "connecting a channel: the peer's endpoint is "
-					  "NULL");
+	if (!error)
+		error = pier_check_owner(&channel->object, &channel->pd->object,
+					 "connecting a channel");
 	return error ? error
 		     : pier_connect_until(channel, peer,
 					  pier_deadline(channel->attr.timeout_ms));

@@ -449,11 +449,16 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	if (!error)
+		error = pier_check_owner(&channel->object, &channel->pd->object,
+					 "connecting a channel");
 	if (error)
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
 		return pier_fail(EISCONN,
 				 "the channel was connected before: reset it first");
+	if (channel->broken)
+		return pier_fail_broken(channel);
 	error = check_fd("read_fd", read_fd);
 	if (!error)
 		error = check_fd("write_fd", write_fd);

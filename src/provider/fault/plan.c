@@ -278,8 +278,7 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 	rule->word = find_word(name);
 	if (!rule->word)
 		return refuse_rule(whole,
-				   "that is no word of a plan; pier_device_open(3) "
-				   "lists them");
+				   "that is no word of a plan; pier-fault(7) lists them");
 	memcpy(rule->text, whole.at, whole.length);
 	error = read_when(whole, &rest, rule);
 	if (!error)

@@ -206,9 +206,10 @@ static int plan_leg(const struct pier_ring_memory *memory, struct pier_fill *fil
 
 static int check_item(const struct pier_ring_memory *memory,
 		      const struct pier_ring_item *item, uint32_t number,
-		      uint32_t source_count)
+		      const struct pier_ring_source *sources, uint32_t source_count)
 {
 	const struct pier_ring_read *read = &item->read;
+	const struct pier_ring_source *source;
 
 	if (!pier_range_fits(read->offset, read->length, memory->slot_size))
 		return pier_fail(ERANGE,
@@ -220,6 +221,10 @@ static int check_item(const struct pier_ring_memory *memory,
 	if (read->source >= source_count)
 		return pier_fail(ERANGE, "read %u of a fill: source %u of %u", number,
 				 read->source, source_count);
+	source = &sources[read->source];
+	if (!source->channel || (source->count > 0 && !source->parts))
+		return pier_fail(EINVAL, "source %u of a fill: %s is NULL", read->source,
+				 source->channel ? "parts" : "channel");
 	return 0;
 }
 
@@ -231,7 +236,7 @@ int pier_fill_plan(const struct pier_ring_memory *memory, struct pier_fill *fill
 
 	fill->request_count = fill->leg_count = 0;
 	for (uint32_t i = 0; i < fill->item_count && !error; i++)
-		error = check_item(memory, &fill->items[i], i, source_count);
+		error = check_item(memory, &fill->items[i], i, sources, source_count);
 	for (uint32_t i = 0; i < fill->item_count && !error; i++) {
 		struct pier_ring_item *item = &fill->items[i];
 
