@@ -55,20 +55,18 @@ static void *find_call(void *library, size_t index)
 	pier_cu_get_proc_address_v1 get_v1;
 	CUdriverProcAddressQueryResult status;
 	void *function = NULL;
+	CUresult error;
 
-	if (get) {
-		if (get(calls[index].name, &function, calls[index].since,
-			CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS)
-			function = NULL;
-		return function;
-	}
 	get_v1 = (pier_cu_get_proc_address_v1)dlsym(library, "cuGetProcAddress");
-	if (!get_v1)
+	if (get)
+		error = get(calls[index].name, &function, calls[index].since,
+			    CU_GET_PROC_ADDRESS_DEFAULT, &status);
+	else if (get_v1)
+		error = get_v1(calls[index].name, &function, calls[index].since,
+			       CU_GET_PROC_ADDRESS_DEFAULT);
+	else
 		return dlsym(library, calls[index].symbol);
-	if (get_v1(calls[index].name, &function, calls[index].since,
-		   CU_GET_PROC_ADDRESS_DEFAULT) != CUDA_SUCCESS)
-		function = NULL;
-	return function;
+	return error == CUDA_SUCCESS ? function : NULL;
 }
 
 /* Errors: -EOPNOTSUPP, with the sentence in ret_why. */

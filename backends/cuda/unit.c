@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/checked.h"
@@ -22,19 +23,12 @@ static int fail_unit(const char *unit)
 /* Only digits: no sign and no blanks. *ret_end points after them. */
 static bool parse_number(const char *text, uint64_t *ret_number, const char **ret_end)
 {
-	uint64_t number = 0;
+	char *end;
 
-	*ret_end = text;
-	while (**ret_end >= '0' && **ret_end <= '9') {
-		uint64_t digit = (uint64_t)(**ret_end - '0');
-
-		if (!pier_mul_u64(number, 10, &number) ||
-		    !pier_add_u64(number, digit, &number))
-			return false;
-		++*ret_end;
-	}
-	*ret_number = number;
-	return *ret_end != text;
+	errno = 0;
+	*ret_number = strtoull(text, &end, 10);
+	*ret_end = end;
+	return *text >= '0' && *text <= '9' && errno == 0;
 }
 
 static bool parse_size(const char *text, uint64_t *ret_size)
