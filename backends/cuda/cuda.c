@@ -396,6 +396,8 @@ static int cuda_warm_up(const char *unit)
 	return result;
 }
 
+static struct pier_own_list allocations = PIER_OWN_LIST(allocations);
+
 static int cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct pier_cuda_memory *memory = NULL;
@@ -408,9 +410,17 @@ static int cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret
 	result = alloc_any(cuda, &spec, length, &memory);
 	if (result != 0)
 		return result;
-	pier_cuda_add_own(memory);
-	*ret_memory = pier_cuda_describe(memory);
+	memory->own = true;
+	memory->listed.memory = *ret_memory = pier_cuda_describe(memory);
+	pier_own_add(&allocations, &memory->listed);
 	return 0;
+}
+
+static int cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
+{
+	if (pier_own_find(&allocations, address, ret_memory) == 0)
+		return 0;
+	return pier_cuda_find(address, length, ret_memory);
 }
 
 /*
@@ -440,7 +450,7 @@ static void cuda_put(struct pier_memory *memory)
 	struct pier_cuda_memory *state = memory->state;
 
 	if (state->own) {
-		if (!pier_cuda_drop_own(state))
+		if (!pier_own_drop(&state->listed))
 			return;
 		destroy_memory(state);
 	}
@@ -509,7 +519,7 @@ const struct pier_backend pier_cuda_backend = {
 	.probe = probe_cuda,
 	.alloc = cuda_alloc,
 	.free = cuda_put,
-	.find = pier_cuda_find,
+	.find = cuda_find,
 	.release = cuda_put,
 	.export_range = pier_cuda_export,
 	.close_export = pier_cuda_close_export,

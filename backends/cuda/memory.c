@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +6,6 @@
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "core/fork.h"
 #include "driver.h"
 #include "memory.h"
 
@@ -109,14 +107,6 @@ int pier_cuda_check_live(const struct pier_cuda_memory *memory)
 			 memory->start);
 }
 
-static struct {
-	struct pier_fork_mutex lock;
-	struct pier_list list;
-} own_memory = {
-	.lock = PIER_FORK_MUTEX,
-	.list = { &own_memory.list, &own_memory.list },
-};
-
 struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory)
 {
 	return (struct pier_memory){
@@ -126,49 +116,6 @@ struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory)
 		.cpu = memory->cpu,
 		.state = memory,
 	};
-}
-
-void pier_cuda_add_own(struct pier_cuda_memory *memory)
-{
-	memory->own = true;
-	memory->users = 1;
-	pier_fork_lock(&own_memory.lock);
-	pier_list_append(&own_memory.list, &memory->link);
-	pier_fork_unlock(&own_memory.lock);
-}
-
-static bool find_own(uint64_t address, struct pier_memory *ret_memory)
-{
-	bool found = false;
-
-	pier_fork_lock(&own_memory.lock);
-	pier_list_for_each(link, &own_memory.list) {
-		struct pier_cuda_memory *memory = pier_container_of(
-			link, struct pier_cuda_memory, link);
-
-		if (address < memory->address ||
-		    address - memory->address >= memory->length)
-			continue;
-		memory->users++;
-		*ret_memory = pier_cuda_describe(memory);
-		found = true;
-		break;
-	}
-	pier_fork_unlock(&own_memory.lock);
-	return found;
-}
-
-bool pier_cuda_drop_own(struct pier_cuda_memory *memory)
-{
-	bool last;
-
-	pier_fork_lock(&own_memory.lock);
-	assert(memory->users > 0);
-	last = --memory->users == 0;
-	if (last)
-		pier_list_remove(&memory->link);
-	pier_fork_unlock(&own_memory.lock);
-	return last;
 }
 
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
@@ -580,8 +527,6 @@ int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_me
 	struct pointer pointer;
 	int result;
 
-	if (find_own(address, ret_memory))
-		return 0;
 	cuda = pier_cuda_if_loaded();
 	if (!cuda || !read_pointer(cuda, address, &pointer))
 		return -ENOENT;

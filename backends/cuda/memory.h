@@ -8,7 +8,7 @@
 
 #include "api.h"
 #include "backends/backend.h"
-#include "core/list.h"
+#include "backends/own.h"
 #include "driver.h"
 
 enum pier_cuda_kind {
@@ -21,11 +21,10 @@ enum pier_cuda_kind {
 	PIER_CUDA_OPENED,   /* cuIpcOpenMemHandle(): of another process */
 };
 
-/* pier_memory.state. Constant once published, except `users` and `synchronous`. */
+/* pier_memory.state. Constant once published, except `listed` and `synchronous`. */
 struct pier_cuda_memory {
-	struct pier_list link; /* in the list of pier's own allocations */
-	unsigned int users;    /* of pier's own, under the list's lock */
-	bool own;	       /* pier allocated it */
+	bool own;		       /* pier allocated it */
+	struct pier_own_memory listed; /* pier's own */
 	struct pier_cuda *cuda;
 	enum pier_cuda_kind kind;
 	int device;	   /* that holds it, or whose context allocated it */
@@ -45,7 +44,7 @@ struct pier_cuda_memory {
 	atomic_bool synchronous; /* SYNC_MEMOPS is set */
 };
 
-/* find() of the backend. */
+/* find() of the backend, for memory that is not pier's own. */
 int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory);
 
 /* A number of the allocation that is at an address now; false: none of CUDA's. */
@@ -92,15 +91,6 @@ static inline bool pier_cuda_is_mapped(const struct pier_cuda_memory *memory)
 }
 
 struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory);
-
-/*
- * The list of pier's own allocations. An allocation has one user when it is added;
- * finding it adds one, and pier_cuda_drop_own() removes one.
- */
-void pier_cuda_add_own(struct pier_cuda_memory *memory);
-
-/* True: that was the last user, and the allocation left the list. */
-bool pier_cuda_drop_own(struct pier_cuda_memory *memory);
 
 /* segment() of the backend. */
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,

@@ -21,7 +21,7 @@ enum {
 	NAMES_SIZE = 160
 };
 
-static struct pier_fd_memory_list allocations = PIER_FD_MEMORY_LIST(allocations);
+static struct pier_own_list allocations = PIER_OWN_LIST(allocations);
 
 static int is_heap(const struct dirent *entry)
 {
@@ -190,7 +190,7 @@ static int find_dma_heap(uint64_t address, uint64_t length,
 			 struct pier_memory *ret_memory)
 {
 	(void)length;
-	return pier_fd_memory_find(&allocations, address, ret_memory);
+	return pier_own_find(&allocations, address, ret_memory);
 }
 
 const struct pier_backend pier_dma_heap_backend = {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -89,16 +88,7 @@ int pier_device_file_errno(int error)
 	}
 }
 
-static void describe_range(struct pier_fd_memory *range, struct pier_memory *ret_memory)
-{
-	ret_memory->address = (uint64_t)(uintptr_t)range->base;
-	ret_memory->length = range->length;
-	ret_memory->cpu = range->cpu ? range->base : NULL;
-	ret_memory->state = range;
-}
-
-int pier_fd_memory_consume(struct pier_fd_memory_list *list,
-			   const struct pier_fd_memory *range,
+int pier_fd_memory_consume(struct pier_own_list *list, const struct pier_fd_memory *range,
 			   struct pier_memory *ret_memory)
 {
 	struct pier_fd_memory *allocation = malloc(sizeof(*allocation));
@@ -109,50 +99,23 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list,
 		return pier_fail(ENOMEM, "no memory for an allocation's description");
 	}
 	*allocation = *range;
-	allocation->list = list;
-	allocation->users = 1;
-	pier_fork_lock(&list->lock);
-	pier_list_append(&list->allocations, &allocation->link);
-	pier_fork_unlock(&list->lock);
-	describe_range(allocation, ret_memory);
+	allocation->own.memory = (struct pier_memory){
+		.size = sizeof(struct pier_memory),
+		.address = (uint64_t)(uintptr_t)range->base,
+		.length = range->length,
+		.cpu = range->cpu ? range->base : NULL,
+		.state = allocation,
+	};
+	pier_own_add(list, &allocation->own);
+	*ret_memory = allocation->own.memory;
 	return 0;
-}
-
-int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
-			struct pier_memory *ret_memory)
-{
-	int result = -ENOENT;
-
-	pier_fork_lock(&list->lock);
-	pier_list_for_each(link, &list->allocations) {
-		struct pier_fd_memory *allocation = pier_container_of(
-			link, struct pier_fd_memory, link);
-		uint64_t start = (uint64_t)(uintptr_t)allocation->base;
-
-		if (address >= start && address - start < allocation->length) {
-			allocation->users++;
-			describe_range(allocation, ret_memory);
-			result = 0;
-			break;
-		}
-	}
-	pier_fork_unlock(&list->lock);
-	return result;
 }
 
 void pier_fd_memory_put(struct pier_memory *memory)
 {
 	struct pier_fd_memory *allocation = memory->state;
-	struct pier_fd_memory_list *list = allocation->list;
-	bool last;
 
-	pier_fork_lock(&list->lock);
-	assert(allocation->users > 0);
-	last = --allocation->users == 0;
-	if (last)
-		pier_list_remove(&allocation->link);
-	pier_fork_unlock(&list->lock);
-	if (!last)
+	if (!pier_own_drop(&allocation->own))
 		return;
 	munmap(allocation->base, allocation->length);
 	pier_close_fd(allocation->fd);
@@ -228,7 +191,7 @@ int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd)
 	return 0;
 }
 
-int pier_fd_memory_map(struct pier_fd_memory_list *list, const char *what, int fd,
+int pier_fd_memory_map(struct pier_own_list *list, const char *what, int fd,
 		       int *exported, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct pier_fd_memory range = {

@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 #include "backends/backend.h"
-#include "core/fork.h"
-#include "core/list.h"
+#include "backends/own.h"
 
 /*
  * Write one sentence: why a device file, or a folder of them, could not be opened, and
@@ -26,48 +25,27 @@ void pier_explain_device_file(const char *path, const char *option, int error,
  */
 int pier_device_file_errno(int error);
 
-struct pier_fd_memory_list {
-	struct pier_fork_mutex lock;
-	struct pier_list allocations;
-};
-
 /*
  * Shared by the backends whose memory is a mapped range of one fd (memfd, dma-buf): the
  * list of their allocations, which find() searches, and exports by dup.
- *
- * Its buffer and every find() hold a reference to an allocation, so a wrapped pointer
- * into a buffer outlives the buffer.
  */
 struct pier_fd_memory {
-	struct pier_fd_memory_list *list;
-	struct pier_list link;
-	unsigned int users; /* under the list's lock */
-	int fd;		    /* exports it */
-	uint64_t offset;    /* of the range in the fd; on a page */
-	void *base;	    /* a mapping, which nothing else shares */
-	uint64_t length;    /* of the range and the mapping; whole pages */
-	bool cpu;	    /* the CPU can use the mapping */
+	struct pier_own_memory own;
+	int fd;		 /* exports it */
+	uint64_t offset; /* of the range in the fd; on a page */
+	void *base;	 /* a mapping, which nothing else shares */
+	uint64_t length; /* of the range and the mapping; whole pages */
+	bool cpu;	 /* the CPU can use the mapping */
 };
-
-#define PIER_FD_MEMORY_LIST(list)                         \
-	{                                                 \
-		.lock = PIER_FORK_MUTEX, .allocations = { \
-			&(list).allocations,              \
-			&(list).allocations               \
-		}                                         \
-	}
 
 /*
  * Make an allocation of `range`: its fd, offset, base, length and cpu. The fd and the
  * mapping are consumed, also on failure.
  */
-int pier_fd_memory_consume(struct pier_fd_memory_list *list,
-			   const struct pier_fd_memory *range,
+int pier_fd_memory_consume(struct pier_own_list *list, const struct pier_fd_memory *range,
 			   struct pier_memory *ret_memory);
 
-/* find(), and free() or release(): the last user unmaps the range and closes the fd. */
-int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
-			struct pier_memory *ret_memory);
+/* free() and release(): the last user unmaps the range and closes the fd. */
 void pier_fd_memory_put(struct pier_memory *memory);
 
 int pier_fd_memory_export(const struct pier_memory *memory,
@@ -92,7 +70,7 @@ int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd)
  * what      the kind of file, for the sentence
  * exported  the fd that exports the same memory; consumed on success
  */
-int pier_fd_memory_map(struct pier_fd_memory_list *list, const char *what, int fd,
+int pier_fd_memory_map(struct pier_own_list *list, const char *what, int fd,
 		       int *exported, uint64_t length, struct pier_memory *ret_memory);
 
 /*

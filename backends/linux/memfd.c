@@ -11,7 +11,7 @@
 #include "core/page.h"
 #include "fd_memory.h"
 
-static struct pier_fd_memory_list memfds = PIER_FD_MEMORY_LIST(memfds);
+static struct pier_own_list memfds = PIER_OWN_LIST(memfds);
 
 static int probe_memfd(char *ret_detail, size_t size)
 {
@@ -65,7 +65,7 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	(void)length;
-	return pier_fd_memory_find(&memfds, address, ret_memory);
+	return pier_own_find(&memfds, address, ret_memory);
 }
 
 const struct pier_backend pier_memfd_backend = {
@@ -83,12 +83,12 @@ const struct pier_backend pier_memfd_backend = {
 	.close_export = pier_fd_memory_close_export,
 };
 
-static struct pier_fd_memory_list dmabufs = PIER_FD_MEMORY_LIST(dmabufs);
+static struct pier_own_list dmabufs = PIER_OWN_LIST(dmabufs);
 
 static int find_dmabuf(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	(void)length;
-	return pier_fd_memory_find(&dmabufs, address, ret_memory);
+	return pier_own_find(&dmabufs, address, ret_memory);
 }
 
 /* Not in the registry: no spec can name it, so it is neither probed nor allocates. */

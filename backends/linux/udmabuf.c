@@ -16,7 +16,7 @@
 #define OPTION	   "CONFIG_UDMABUF"
 #define PARAMETERS "/sys/module/udmabuf/parameters"
 
-static struct pier_fd_memory_list allocations = PIER_FD_MEMORY_LIST(allocations);
+static struct pier_own_list allocations = PIER_OWN_LIST(allocations);
 
 /* A positive int, like the kernel's module parameter, or 0. */
 static uint64_t read_parameter(const char *folder, const char *name)
@@ -211,7 +211,7 @@ static int join_udmabuf(const struct pier_backend_range *ranges, uint32_t count,
 static int find_udmabuf(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	(void)length;
-	return pier_fd_memory_find(&allocations, address, ret_memory);
+	return pier_own_find(&allocations, address, ret_memory);
 }
 
 const struct pier_backend pier_udmabuf_backend = {
