@@ -9,16 +9,11 @@ static PyTypeObject *device_type;
 static struct pier_py_device *open_device(PyTypeObject *type, const char *name)
 {
 	struct pier_py_device *self = pier_py_new(type);
-	int error;
 
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_open(name, &self->device);
-	Py_END_ALLOW_THREADS
-	if (!error)
+	if (!PIER_PY_CALL(pier_device_open(name, &self->device)))
 		return self;
-	pier_py_fail(error);
 	Py_DECREF((PyObject *)self);
 	return NULL;
 }
@@ -64,12 +59,11 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 					 pier_py_uint32, &number) ||
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_query_port(self->device, number, &port, sizeof(port));
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(
+		pier_device_query_port(self->device, number, &port, sizeof(port)));
 	pier_py_use_end(&self->use);
 	if (error)
-		return pier_py_fail(error);
+		return NULL;
 	return pier_py_record(
 		"PortAttributes", "(NsIIIII)", PyBool_FromLong(port.active),
 		layers[port.link_layer > PIER_LINK_ETHERNET ? 0 : port.link_layer],
@@ -84,12 +78,10 @@ static PyObject *get_attributes(struct pier_py_device *self, void *Py_UNUSED(unu
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_query(self->device, &attr, sizeof(attr));
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(pier_device_query(self->device, &attr, sizeof(attr)));
 	pier_py_use_end(&self->use);
 	if (error)
-		return pier_py_fail(error);
+		return NULL;
 	return pier_py_record(
 		"DeviceAttributes", "(sssKKIIIIINNNNNNII)", attr.name, attr.provider,
 		attr.firmware, (unsigned long long)attr.max_mr_size,
@@ -203,13 +195,10 @@ static PyObject *new_pd(PyTypeObject *type, PyObject *arguments, PyObject *keywo
 	self->device = find_device(device, &self->owns_device);
 	if (!self->device || !pier_py_use_begin(&self->device->use, NAME))
 		goto delete_self;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_pd_alloc(self->device->device, &self->pd);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(pier_pd_alloc(self->device->device, &self->pd));
 	pier_py_use_end(&self->device->use);
 	if (!error)
 		return (PyObject *)self;
-	pier_py_fail(error);
 delete_self:
 	Py_DECREF((PyObject *)self);
 	return NULL;
@@ -219,17 +208,13 @@ struct pier_mr_cache *pier_py_pd_cache(struct pier_py_pd *self, enum pier_policy
 {
 	struct pier_mr_cache *found = NULL, *cache = atomic_load(&self->caches[policy]);
 	struct pier_mr_cache_attr attr;
-	int error;
 
 	if (cache)
 		return cache;
 	pier_mr_cache_attr_init(&attr);
 	attr.policy = policy;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_mr_cache_create(self->pd, &attr, &cache);
-	Py_END_ALLOW_THREADS
-	if (error)
-		return pier_py_fail(error);
+	if (PIER_PY_CALL(pier_mr_cache_create(self->pd, &attr, &cache)))
+		return NULL;
 	if (atomic_compare_exchange_strong(&self->caches[policy], &found, cache))
 		return cache;
 	/* Another thread was faster. */

@@ -133,11 +133,16 @@ void *pier_py_wrong_type(PyObject *object, const char *format, ...)
 	return NULL;
 }
 
+int pier_py_check(int result)
+{
+	if (result < 0)
+		pier_py_fail(result);
+	return result;
+}
+
 PyObject *pier_py_result(int error)
 {
-	if (error < 0)
-		return pier_py_fail(error);
-	Py_RETURN_NONE;
+	return pier_py_check(error) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *add_class(PyObject *module, const char *name, PyObject *base,
@@ -240,31 +245,39 @@ void pier_py_delete(void *object)
 	Py_DECREF((PyObject *)type);
 }
 
+static PyObject *call_attribute(PyObject *module, const char *name, const char *format,
+				va_list values)
+{
+	PyObject *function = PyObject_GetAttrString(module, name);
+	PyObject *arguments = function ? Py_VaBuildValue(format, values) : NULL;
+	PyObject *result = arguments ? PyObject_CallObject(function, arguments) : NULL;
+
+	Py_XDECREF(arguments);
+	Py_XDECREF(function);
+	return result;
+}
+
 PyObject *pier_py_record(const char *name, const char *format, ...)
 {
-	PyObject *class = PyObject_GetAttrString(types_module, name);
-	PyObject *fields, *record = NULL;
-	va_list arguments;
+	PyObject *record;
+	va_list fields;
 
-	if (!class)
-		return NULL;
-	va_start(arguments, format);
-	fields = Py_VaBuildValue(format, arguments);
-	va_end(arguments);
-	if (fields)
-		record = PyObject_CallObject(class, fields);
-	Py_XDECREF(fields);
-	Py_DECREF(class);
+	va_start(fields, format);
+	record = call_attribute(types_module, name, format, fields);
+	va_end(fields);
 	return record;
 }
 
-PyObject *pier_py_call(const char *module, const char *function, PyObject *argument)
+PyObject *pier_py_call(const char *module, const char *function, const char *format, ...)
 {
 	PyObject *imported = PyImport_ImportModule(module), *result;
+	va_list arguments;
 
 	if (!imported)
 		return NULL;
-	result = PyObject_CallMethod(imported, function, "O", argument);
+	va_start(arguments, format);
+	result = call_attribute(imported, function, format, arguments);
+	va_end(arguments);
 	Py_DECREF(imported);
 	return result;
 }

@@ -81,8 +81,24 @@ void *pier_py_refuse(int error, const char *format, ...);
  */
 void *pier_py_wrong_type(PyObject *object, const char *format, ...);
 
+/** Raise the exception of a call of the library if it failed. Returns its result. */
+int pier_py_check(int result);
+
 /** Return None for the result of a call of the library, or raise its exception. */
 PyObject *pier_py_result(int error);
+
+/** Make a call of the library without the GIL. Evaluates to its result. */
+#define PIER_PY_WITHOUT_GIL(call)                            \
+	__extension__({                                      \
+		PyThreadState *state_ = PyEval_SaveThread(); \
+		int result_ = (call);                        \
+                                                             \
+		PyEval_RestoreThread(state_);                \
+		result_;                                     \
+	})
+
+/** The same, and raise the exception of a call that failed. */
+#define PIER_PY_CALL(call) pier_py_check(PIER_PY_WITHOUT_GIL(call))
 
 /* Classes */
 
@@ -128,7 +144,7 @@ void pier_py_delete(void *object);
 PyObject *pier_py_record(const char *name, const char *format, ...);
 
 /** Import a module of Python, and call a function of it. NULL: raised. */
-PyObject *pier_py_call(const char *module, const char *function, PyObject *argument);
+PyObject *pier_py_call(const char *module, const char *function, const char *format, ...);
 
 /** The method __enter__(): return self. */
 PyObject *pier_py_enter(PyObject *self, PyObject *unused);

@@ -18,13 +18,9 @@ static PyObject *list_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 	struct pier_device_info *list;
 	PyObject *result;
 	uint32_t count;
-	int error;
 
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_device_list(&list, &count, sizeof(*list));
-	Py_END_ALLOW_THREADS
-	if (error)
-		return pier_py_fail(error);
+	if (PIER_PY_CALL(pier_device_list(&list, &count, sizeof(*list))))
+		return NULL;
 	result = PyList_New(0);
 	for (size_t i = 0; result && i < count; i++) {
 		if (!append_item(result, pier_py_record("DeviceInfo", "(ss)",
@@ -40,13 +36,9 @@ static PyObject *list_backends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
 	struct pier_backend_info *list;
 	PyObject *result;
 	uint32_t count;
-	int error;
 
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_backend_list(&list, &count, sizeof(*list));
-	Py_END_ALLOW_THREADS
-	if (error)
-		return pier_py_fail(error);
+	if (PIER_PY_CALL(pier_backend_list(&list, &count, sizeof(*list))))
+		return NULL;
 	result = PyList_New(0);
 	for (size_t i = 0; result && i < count; i++) {
 		const struct pier_backend_info *info = &list[i];
@@ -75,9 +67,7 @@ static PyObject *warm_up(PyObject *Py_UNUSED(module), PyObject *arguments,
 					 &memory) ||
 	    !pier_py_memory_name(memory, &name))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_backend_warm_up(PyBytes_AsString(name));
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_WITHOUT_GIL(pier_backend_warm_up(PyBytes_AsString(name)));
 	Py_DECREF(name);
 	return pier_py_result(error);
 }

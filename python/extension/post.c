@@ -140,14 +140,27 @@ static void stop_interrupted(struct work *self)
 	PyErr_Restore(type, value, traceback);
 }
 
-/* named_ms: of the sentence at the timeout */
-static PyObject *finish_before(struct work *work, int timeout_ms, int named_ms,
-			       bool blocking)
+/**
+ * Wait until the request has completed. With the lock, which is given up in between.
+ *
+ * timeout_ms  afterwards the channel is stopped
+ * named_ms    of the sentence at the timeout. Both also PIER_TIMEOUT_DEFAULT
+ * blocking    there is no other handle of the request: stop the channel also if a signal
+ *             handler raised an exception
+ *
+ * Returns the Result; NULL: raised.
+ */
+static PyObject *finish_work(struct work *work, int timeout_ms, int named_ms,
+			     bool blocking)
 {
 	struct pier_py_channel *channel = work->channel;
 	struct work_wait wait = { .work = work };
 	int state;
 
+	if (named_ms == PIER_TIMEOUT_DEFAULT)
+		named_ms = channel->timeout_ms;
+	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
+		timeout_ms = named_ms;
 	state = pier_py_queue_wait(channel->queue, channel->channel, check_work, &wait,
 				   timeout_ms);
 	if (state < 0) {
@@ -169,56 +182,36 @@ static PyObject *finish_before(struct work *work, int timeout_ms, int named_ms,
 	return get_result(work);
 }
 
-/**
- * Wait until the request has completed. With the lock, which is given up in between.
- *
- * timeout_ms  also PIER_TIMEOUT_DEFAULT. Afterwards the channel is stopped
- * blocking    there is no other handle of the request: stop the channel also if a signal
- *             handler raised an exception
- *
- * Returns the Result; NULL: raised.
- */
-static PyObject *finish_work(struct work *work, int timeout_ms, bool blocking)
+static PyObject *take_and_finish(struct work *self, int timeout_ms, int named_ms)
 {
-	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
-		timeout_ms = work->channel->timeout_ms;
-	return finish_before(work, timeout_ms, timeout_ms, blocking);
+	PyObject *result;
+
+	if (!self->posted)
+		return get_result(self);
+	if (!pier_py_queue_take(self->channel->queue))
+		return NULL;
+	result = finish_work(self, timeout_ms, named_ms, false);
+	pier_py_queue_release(self->channel->queue);
+	if (!result)
+		pier_py_queue_wake(self->channel->queue, NULL);
+	return result;
 }
 
 static PyObject *wait_for_work(struct work *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "timeout", NULL };
 	int timeout_ms = PIER_TIMEOUT_DEFAULT;
-	PyObject *result;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:wait", names,
 					 pier_py_timeout, &timeout_ms))
 		return NULL;
-	if (!self->posted)
-		return get_result(self);
-	if (!pier_py_queue_take(self->channel->queue))
-		return NULL;
-	result = finish_work(self, timeout_ms, false);
-	pier_py_queue_release(self->channel->queue);
-	if (!result)
-		pier_py_queue_wake(self->channel->queue, NULL);
-	return result;
+	return take_and_finish(self, timeout_ms, timeout_ms);
 }
 
 /* The channel's timeout has passed elsewhere: in pier/_waiting.py. */
 static PyObject *end_wait(struct work *self, PyObject *Py_UNUSED(unused))
 {
-	PyObject *result;
-
-	if (!self->posted)
-		return get_result(self);
-	if (!pier_py_queue_take(self->channel->queue))
-		return NULL;
-	result = finish_before(self, 0, self->channel->timeout_ms, false);
-	pier_py_queue_release(self->channel->queue);
-	if (!result)
-		pier_py_queue_wake(self->channel->queue, NULL);
-	return result;
+	return take_and_finish(self, 0, PIER_TIMEOUT_DEFAULT);
 }
 
 static PyObject *is_done(struct work *self, PyObject *Py_UNUSED(unused))
@@ -241,7 +234,7 @@ static PyObject *is_done(struct work *self, PyObject *Py_UNUSED(unused))
 /* pier/_waiting.py */
 static PyObject *await_work(struct work *self)
 {
-	return pier_py_call("pier._waiting", "await_work", (PyObject *)self);
+	return pier_py_call("pier._waiting", "await_work", "(O)", (PyObject *)self);
 }
 
 static PyObject *describe_work(struct work *self)
@@ -290,9 +283,38 @@ static PyType_Slot work_slots[] = {
 
 /* The methods of a channel that post a request, and wait for it or return its Work. */
 
+enum parameter {
+	END,
+	LOCAL,
+	REMOTE,
+	IMMEDIATE,
+	COMPARE,
+	SWAP,
+	ADD,
+	PAIRS,
+	TIMEOUT,
+	PARAMETERS,
+};
+
+enum {
+	MOST_PARAMETERS = 5 /* of a method */
+};
+
+static char *const parameter_names[PARAMETERS] = {
+	[LOCAL] = "local",     [REMOTE] = "remote",   [IMMEDIATE] = "immediate",
+	[COMPARE] = "compare", [SWAP] = "swap",	      [ADD] = "add",
+	[PAIRS] = "pairs",     [TIMEOUT] = "timeout",
+};
+
+struct method {
+	const char *format; /* each parameter is an object */
+	enum pier_opcode opcode;
+	bool blocking;
+	enum parameter parameters[MOST_PARAMETERS];
+};
+
 struct request {
-	/* The arguments, borrowed; NULL: missing. */
-	PyObject *local_object, *remote_object, *immediate_object;
+	PyObject *arguments[PARAMETERS]; /* borrowed; NULL: missing */
 	enum pier_opcode opcode;
 	struct pier_py_local local;
 	struct pier_py_remote *remote; /* borrowed; NULL: none */
@@ -355,13 +377,10 @@ static int post_request(struct pier_channel *channel, struct request *request,
 static PyObject *move_in_turns(struct pier_py_channel *channel, struct request *request)
 {
 	const struct pier_request posted = to_post(request);
-	struct pier_py_blocking blocking;
 	int error;
 
-	pier_py_blocking_begin(&blocking);
-	error = pier_channel_run_request(channel->channel, &posted, request->timeout_ms,
-					 NULL);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(pier_channel_run_request(channel->channel, &posted,
+							  request->timeout_ms, NULL));
 	pier_py_queue_wake(channel->queue, NULL);
 	return error < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -369,7 +388,8 @@ static PyObject *move_in_turns(struct pier_py_channel *channel, struct request *
 /* A write and a read have no Result that says more than their return. */
 static PyObject *finish_request(struct work *work, const struct request *request)
 {
-	PyObject *result = finish_work(work, request->timeout_ms, true);
+	PyObject *result = finish_work(work, request->timeout_ms, request->timeout_ms,
+				       true);
 
 	if (!result || request->opcode == PIER_OP_RECV)
 		return result;
@@ -415,171 +435,6 @@ static PyObject *take_and_post(struct pier_py_channel *channel, struct request *
 	return result;
 }
 
-/* Convert the arguments that are objects. */
-static bool take_objects(struct request *request)
-{
-	int found;
-
-	if (request->remote_object && request->remote_object != Py_None) {
-		request->remote = pier_py_remote_check(request->remote_object);
-		if (!request->remote)
-			return false;
-	}
-	found = pier_py_optional_uint32(request->immediate_object, &request->immediate);
-	request->has_immediate = found > 0;
-	return found >= 0 && pier_py_local_add(&request->local, request->local_object,
-					       is_scatter(request->opcode)) == 0;
-}
-
-static PyObject *run_request(struct pier_py_channel *channel, struct request *request)
-{
-	PyObject *result = NULL;
-
-	pier_py_local_init(&request->local);
-	if (take_objects(request) &&
-	    pier_py_channel_accepts(channel, request->local.regions))
-		result = take_and_post(channel, request);
-	pier_py_local_free(&request->local);
-	return result;
-}
-
-#define BLOCKING(opcode_)                                                               \
-	{                                                                               \
-		.opcode = opcode_, .blocking = true, .timeout_ms = PIER_TIMEOUT_DEFAULT \
-	}
-
-static PyObject *run_write(struct pier_py_channel *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", "immediate", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_WRITE);
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$OO&:write", names,
-					 &request.local_object, &request.remote_object,
-					 &request.immediate_object, pier_py_timeout,
-					 &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *post_write(struct pier_py_channel *self, PyObject *arguments,
-			    PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", "immediate", NULL };
-	struct request request = { .opcode = PIER_OP_WRITE };
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$O:post_write", names,
-					 &request.local_object, &request.remote_object,
-					 &request.immediate_object))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *run_read(struct pier_py_channel *self, PyObject *arguments,
-			  PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_READ);
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$O&:read", names,
-					 &request.local_object, &request.remote_object,
-					 pier_py_timeout, &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *post_read(struct pier_py_channel *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", NULL };
-	struct request request = { .opcode = PIER_OP_READ };
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:post_read", names,
-					 &request.local_object, &request.remote_object))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *run_send(struct pier_py_channel *self, PyObject *arguments,
-			  PyObject *keywords)
-{
-	static char *names[] = { "local", "immediate", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_SEND);
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$OO&:send", names,
-					 &request.local_object, &request.immediate_object,
-					 pier_py_timeout, &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *post_send(struct pier_py_channel *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "local", "immediate", NULL };
-	struct request request = { .opcode = PIER_OP_SEND };
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:post_send", names,
-					 &request.local_object,
-					 &request.immediate_object))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *run_recv(struct pier_py_channel *self, PyObject *arguments,
-			  PyObject *keywords)
-{
-	static char *names[] = { "local", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_RECV);
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&:recv", names,
-					 &request.local_object, pier_py_timeout,
-					 &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *post_recv(struct pier_py_channel *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "local", NULL };
-	struct request request = { .opcode = PIER_OP_RECV };
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_recv", names,
-					 &request.local_object))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *compare_swap(struct pier_py_channel *self, PyObject *arguments,
-			      PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", "compare", "swap", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_COMPARE_SWAP);
-
-	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "OOO&O&|$O&:compare_swap", names,
-		    &request.local_object, &request.remote_object, pier_py_uint64,
-		    &request.compare, pier_py_uint64, &request.operand, pier_py_timeout,
-		    &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
-static PyObject *fetch_add(struct pier_py_channel *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "local", "remote", "add", "timeout", NULL };
-	struct request request = BLOCKING(PIER_OP_FETCH_ADD);
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO&|$O&:fetch_add", names,
-					 &request.local_object, &request.remote_object,
-					 pier_py_uint64, &request.operand,
-					 pier_py_timeout, &request.timeout_ms))
-		return NULL;
-	return run_request(self, &request);
-}
-
 static bool add_pair(struct request *request, uint32_t number, PyObject *object)
 {
 	struct pier_py_local *local = &request->local;
@@ -604,58 +459,110 @@ static bool add_pair(struct request *request, uint32_t number, PyObject *object)
 	return true;
 }
 
-static bool make_pairs(struct request *request, PyObject *tuple)
+static bool make_pairs(struct request *request)
 {
-	Py_ssize_t count = PyTuple_Size(tuple), i = 0;
+	PyObject *tuple = PySequence_Tuple(request->arguments[PAIRS]);
+	Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0, i = 0;
 
+	if (!tuple)
+		return false;
 	request->pairs = calloc((size_t)count + 1, sizeof(*request->pairs));
 	if (!request->pairs)
 		PyErr_NoMemory();
 	while (request->pairs && i < count &&
 	       add_pair(request, (uint32_t)i, PyTuple_GetItem(tuple, i)))
 		i++;
+	Py_DECREF(tuple);
 	return request->pairs && i == count;
 }
 
-static PyObject *run_pairs(struct pier_py_channel *channel, PyObject *object,
-			   enum pier_opcode opcode)
+/* The arguments that are numbers. */
+static bool take_numbers(struct request *request)
 {
-	struct request request = { .opcode = opcode };
-	PyObject *tuple = PySequence_Tuple(object), *result = NULL;
+	PyObject *const *arguments = request->arguments;
+	PyObject *operand = arguments[arguments[SWAP] ? SWAP : ADD];
+	int found = pier_py_optional_uint32(arguments[IMMEDIATE], &request->immediate);
 
+	request->has_immediate = found > 0;
+	return found >= 0 &&
+	       (!arguments[COMPARE] ||
+		pier_py_uint64(arguments[COMPARE], &request->compare)) &&
+	       (!operand || pier_py_uint64(operand, &request->operand)) &&
+	       (!arguments[TIMEOUT] ||
+		pier_py_timeout(arguments[TIMEOUT], &request->timeout_ms));
+}
+
+/* The arguments that are memory. */
+static bool take_memory(struct request *request)
+{
+	PyObject *remote = request->arguments[REMOTE];
+
+	if (request->arguments[PAIRS])
+		return make_pairs(request);
+	if (remote && remote != Py_None) {
+		request->remote = pier_py_remote_check(remote);
+		if (!request->remote)
+			return false;
+	}
+	return pier_py_local_add(&request->local, request->arguments[LOCAL],
+				 is_scatter(request->opcode)) == 0;
+}
+
+static PyObject *run_method(struct pier_py_channel *channel, PyObject *arguments,
+			    PyObject *keywords, const struct method *method)
+{
+	struct request request = {
+		.opcode = method->opcode,
+		.blocking = method->blocking,
+		.timeout_ms = PIER_TIMEOUT_DEFAULT,
+	};
+	char *names[MOST_PARAMETERS + 1] = { NULL };
+	PyObject **into[MOST_PARAMETERS], *result = NULL;
+
+	for (int i = 0; i < MOST_PARAMETERS; i++) {
+		names[i] = parameter_names[method->parameters[i]];
+		into[i] = &request.arguments[method->parameters[i]];
+	}
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, method->format, names,
+					 into[0], into[1], into[2], into[3], into[4]))
+		return NULL;
 	pier_py_local_init(&request.local);
-	if (tuple && make_pairs(&request, tuple) &&
+	if (take_numbers(&request) && take_memory(&request) &&
 	    pier_py_channel_accepts(channel, request.local.regions))
 		result = take_and_post(channel, &request);
 	pier_py_local_free(&request.local);
 	free(request.pairs);
-	Py_XDECREF(tuple);
 	return result;
 }
 
-static PyObject *post_reads(struct pier_py_channel *self, PyObject *arguments,
-			    PyObject *keywords)
-{
-	static char *names[] = { "pairs", NULL };
-	PyObject *pairs;
+/* A function of PyMethodDef has no argument that tells which method was called. */
+#define DEFINE_METHOD(function, format_, opcode_, blocking_, ...)                    \
+	static PyObject *function(struct pier_py_channel *self, PyObject *arguments, \
+				  PyObject *keywords)                                \
+	{                                                                            \
+		static const struct method method = {                                \
+			format_, opcode_, blocking_, { __VA_ARGS__ }                 \
+		};                                                                   \
+                                                                                     \
+		return run_method(self, arguments, keywords, &method);               \
+	}
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_reads", names,
-					 &pairs))
-		return NULL;
-	return run_pairs(self, pairs, PIER_OP_READ);
-}
-
-static PyObject *post_writes(struct pier_py_channel *self, PyObject *arguments,
-			     PyObject *keywords)
-{
-	static char *names[] = { "pairs", NULL };
-	PyObject *pairs;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_writes", names,
-					 &pairs))
-		return NULL;
-	return run_pairs(self, pairs, PIER_OP_WRITE);
-}
+DEFINE_METHOD(run_write, "OO|$OO:write", PIER_OP_WRITE, true, LOCAL, REMOTE, IMMEDIATE,
+	      TIMEOUT)
+DEFINE_METHOD(post_write, "OO|$O:post_write", PIER_OP_WRITE, false, LOCAL, REMOTE,
+	      IMMEDIATE)
+DEFINE_METHOD(run_read, "OO|$O:read", PIER_OP_READ, true, LOCAL, REMOTE, TIMEOUT)
+DEFINE_METHOD(post_read, "OO:post_read", PIER_OP_READ, false, LOCAL, REMOTE)
+DEFINE_METHOD(run_send, "O|$OO:send", PIER_OP_SEND, true, LOCAL, IMMEDIATE, TIMEOUT)
+DEFINE_METHOD(post_send, "O|$O:post_send", PIER_OP_SEND, false, LOCAL, IMMEDIATE)
+DEFINE_METHOD(run_recv, "O|$O:recv", PIER_OP_RECV, true, LOCAL, TIMEOUT)
+DEFINE_METHOD(post_recv, "O:post_recv", PIER_OP_RECV, false, LOCAL)
+DEFINE_METHOD(compare_swap, "OOOO|$O:compare_swap", PIER_OP_COMPARE_SWAP, true, LOCAL,
+	      REMOTE, COMPARE, SWAP, TIMEOUT)
+DEFINE_METHOD(fetch_add, "OOO|$O:fetch_add", PIER_OP_FETCH_ADD, true, LOCAL, REMOTE, ADD,
+	      TIMEOUT)
+DEFINE_METHOD(post_reads, "O:post_reads", PIER_OP_READ, false, PAIRS)
+DEFINE_METHOD(post_writes, "O:post_writes", PIER_OP_WRITE, false, PAIRS)
 
 #define METHOD(name, function, doc)                                               \
 	{                                                                         \

@@ -377,9 +377,7 @@ PyObject *pier_py_queue_close(struct pier_py_queue *queue, const char *subject,
 			       "%s in use by %u transfers or rings: close them first",
 			       subject, queue->users);
 	} else {
-		Py_BEGIN_ALLOW_THREADS
-		error = destroy(owner);
-		Py_END_ALLOW_THREADS
+		error = PIER_PY_WITHOUT_GIL(destroy(owner));
 		queue->lock.closed = !error;
 		result = pier_py_result(error);
 	}

@@ -80,10 +80,8 @@ static int add_elements(struct pier_py_local *local, const struct pier_mr *mr,
 			return -1;
 		error = list_elements(local, mr, range, scatter, &count);
 	}
-	if (error) {
-		pier_py_fail(error);
+	if (pier_py_check(error))
 		return -1;
-	}
 	local->count += count;
 	local->length += range.length;
 	return 0;

@@ -272,17 +272,11 @@ static int begin_locked(struct pier_py_ring *self, struct pier_py_sources *sourc
 			const Py_buffer *view, uint32_t *ret_number)
 {
 	uint32_t count = 0;
-	int error;
 
 	if (!read_reads(self, view, &count))
 		return -1;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_ring_fill(self->ring, sources->list, sources->count, self->reads,
-			       count, ret_number);
-	Py_END_ALLOW_THREADS
-	if (error)
-		pier_py_fail(error);
-	return error ? -1 : 0;
+	return PIER_PY_CALL(pier_ring_fill(self->ring, sources->list, sources->count,
+					   self->reads, count, ret_number));
 }
 
 static PyObject *begin(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
@@ -322,9 +316,8 @@ static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject 
 	sources = check_sources(second);
 	if (!sources || !pier_py_ring_take(self, sources))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_ring_retry(self->ring, number, sources->list, sources->count);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_WITHOUT_GIL(
+		pier_ring_retry(self->ring, number, sources->list, sources->count));
 	if (error && error != -EALREADY)
 		pier_py_fail(error);
 	pier_py_ring_leave(self, sources, false);
@@ -354,11 +347,7 @@ static PyObject *progress(struct pier_py_ring *self, PyObject *Py_UNUSED(unused)
 
 	if (!pier_py_ring_take(self, NULL))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	result = pier_ring_progress(self->ring);
-	Py_END_ALLOW_THREADS
-	if (result < 0)
-		pier_py_fail(result);
+	result = PIER_PY_CALL(pier_ring_progress(self->ring));
 	pier_py_ring_leave(self, NULL, false);
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }

@@ -43,7 +43,6 @@ int pier_py_use_close(struct pier_py_use *use, const char *name, int (*destroy)(
 		      void *handle)
 {
 	int64_t count = 0;
-	int error;
 
 	if (!atomic_compare_exchange_strong(&use->count, &count, -1)) {
 		if (count < 0)
@@ -55,26 +54,15 @@ int pier_py_use_close(struct pier_py_use *use, const char *name, int (*destroy)(
 			name, (long long)count);
 		return -1;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	error = destroy(handle);
-	Py_END_ALLOW_THREADS
-	if (!error)
+	if (!PIER_PY_CALL(destroy(handle)))
 		return 1;
 	atomic_store(&use->count, 0);
-	pier_py_fail(error);
 	return -1;
 }
 
 bool pier_py_use_delete(struct pier_py_use *use, int (*destroy)(void *), void *handle)
 {
-	int error;
-
-	if (pier_py_use_closed(use))
-		return true;
-	Py_BEGIN_ALLOW_THREADS
-	error = destroy(handle);
-	Py_END_ALLOW_THREADS
-	return !error;
+	return pier_py_use_closed(use) || !PIER_PY_WITHOUT_GIL(destroy(handle));
 }
 
 PyObject *pier_py_use_get_closed(PyObject *self, void *offset)
@@ -234,10 +222,7 @@ int pier_py_blocking_end(struct pier_py_blocking *blocking, int error)
 	pier_interrupt_set(NULL, NULL);
 	if (blocking->raised)
 		return -1;
-	if (error >= 0)
-		return error;
-	pier_py_fail(error);
-	return -1;
+	return pier_py_check(error);
 }
 
 /* Sleep without the GIL, so that a thread that waits for a lock gets it. */
@@ -307,13 +292,10 @@ static PyMethodDef ending_function = { "_end", end_drops, METH_NOARGS, NULL };
 
 static int watch_ending(void)
 {
-	PyObject *atexit_module = PyImport_ImportModule("atexit");
 	PyObject *function = PyCFunction_New(&ending_function, NULL);
-	PyObject *result = NULL;
+	PyObject *result = function ? pier_py_call("atexit", "register", "(O)", function)
+				    : NULL;
 
-	if (atexit_module && function)
-		result = PyObject_CallMethod(atexit_module, "register", "O", function);
-	Py_XDECREF(atexit_module);
 	Py_XDECREF(function);
 	Py_XDECREF(result);
 	return result ? 0 : -1;

@@ -132,10 +132,19 @@ void pier_py_blocking_begin(struct pier_py_blocking *blocking);
  *
  * error  of the call, or what it returned
  *
- * Returns the same, or -1 with an exception if the call failed or a signal handler
- * raised one.
+ * Returns the same, with the exception of a call that failed, or -1 with that of a
+ * signal handler.
  */
 int pier_py_blocking_end(struct pier_py_blocking *blocking, int error);
+
+/** Make such a call. Evaluates to what pier_py_blocking_end() returns. */
+#define PIER_PY_BLOCKING(call)                            \
+	__extension__({                                   \
+		struct pier_py_blocking blocking_;        \
+                                                          \
+		pier_py_blocking_begin(&blocking_);       \
+		pier_py_blocking_end(&blocking_, (call)); \
+	})
 
 /*
  * The clock of the extension, in microseconds of CLOCK_MONOTONIC. That of the library

@@ -271,10 +271,8 @@ static int begin(struct transfer *self, const struct arguments *parsed)
 	    rails_make(parsed->rails, &self->rails) < 0 ||
 	    set_attributes(parsed, &self->rails, &attr) < 0 || !rails_take(&self->rails))
 		return -1;
-	error = pier_transfer_create(&attr, &self->transfer);
-	if (error)
-		pier_py_fail(error);
-	else
+	error = pier_py_check(pier_transfer_create(&attr, &self->transfer));
+	if (!error)
 		rails_begin_use(&self->rails);
 	rails_release(&self->rails);
 	return error ? -1 : 0;
@@ -324,16 +322,11 @@ static int drive_slice(struct transfer *self, int timeout_ms)
 
 	if (in_use && !rails_take(rails))
 		return -1;
-	Py_BEGIN_ALLOW_THREADS
-	result = pier_transfer_wait(self->transfer, timeout_ms);
-	Py_END_ALLOW_THREADS
-	if (result == -ETIMEDOUT)
-		result = 0;
-	else if (result < 0)
-		pier_py_fail(result);
+	result = PIER_PY_WITHOUT_GIL(pier_transfer_wait(self->transfer, timeout_ms));
+	result = result == -ETIMEDOUT ? 0 : pier_py_check(result);
 	if (in_use)
 		rails_release(rails);
-	return result < 0 ? -1 : result;
+	return result;
 }
 
 /*
@@ -454,10 +447,9 @@ static int resume_with(struct transfer *self, struct rails *rails)
 
 	if (!rails_take(rails))
 		return -1;
-	error = pier_transfer_resume(self->transfer, rails->list, rails->count);
-	if (error)
-		pier_py_fail(error);
-	else
+	error = pier_py_check(
+		pier_transfer_resume(self->transfer, rails->list, rails->count));
+	if (!error)
 		rails_begin_use(rails);
 	rails_release(rails);
 	return error;
@@ -591,11 +583,8 @@ static PyObject *close_transfer(struct transfer *self, PyObject *Py_UNUSED(unuse
 	error = self->lock.closed ? 0 : end_transfer(self);
 	settle_transfer(self);
 	if (!error && !self->lock.closed) {
-		error = pier_transfer_destroy(self->transfer);
-		if (error)
-			pier_py_fail(error);
-		else
-			self->lock.closed = true;
+		error = pier_py_check(pier_transfer_destroy(self->transfer));
+		self->lock.closed = !error;
 	}
 	pier_py_lock_release(&self->lock);
 	return error ? NULL : Py_NewRef(Py_None);
@@ -638,7 +627,7 @@ static int clear_transfer(struct transfer *self)
 /* pier/_waiting.py */
 static PyObject *await_transfer(struct transfer *self)
 {
-	return pier_py_call("pier._waiting", "await_transfer", (PyObject *)self);
+	return pier_py_call("pier._waiting", "await_transfer", "(O)", (PyObject *)self);
 }
 
 static PyMethodDef transfer_methods[] = {

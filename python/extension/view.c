@@ -529,7 +529,7 @@ static PyObject *to_bytes(struct pier_py_view *self, PyObject *Py_UNUSED(unused)
  */
 static PyObject *to_jax(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-	return pier_py_call("jax.dlpack", "from_dlpack", self);
+	return pier_py_call("jax.dlpack", "from_dlpack", "(O)", self);
 }
 
 static Py_ssize_t get_length(struct pier_py_view *self)
