@@ -33,15 +33,14 @@ static struct dlpack_device choose_dlpack_device(const struct pier_buffer_info *
 }
 
 /*
- * Ends every constructor, with the result of the library's call. Looks up once the facts
- * that every view needs.
+ * Ends every constructor, with the result of the library's call; its exception is set.
+ * Looks up once the facts that every view needs.
  */
 static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
 {
 	struct pier_buffer_info info;
 
 	if (error) {
-		pier_py_fail(error);
 		Py_DECREF((PyObject *)self);
 		return NULL;
 	}
@@ -74,9 +73,8 @@ static PyObject *new_buffer(PyTypeObject *type, PyObject *arguments, PyObject *k
 		Py_DECREF(name);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_alloc(PyBytes_AsString(name), length, &self->buffer);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(
+		pier_buffer_alloc(PyBytes_AsString(name), length, &self->buffer));
 	Py_DECREF(name);
 	return complete_buffer(self, error);
 }
@@ -87,7 +85,7 @@ static PyObject *from_dmabuf(PyObject *type, PyObject *arguments, PyObject *keyw
 	unsigned long long offset, length;
 	struct pier_py_buffer *self;
 	PyObject *file;
-	int fd, error;
+	int fd;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO&O&:from_dmabuf", names,
 					 &file, pier_py_uint64, &offset, pier_py_uint64,
@@ -97,16 +95,13 @@ static PyObject *from_dmabuf(PyObject *type, PyObject *arguments, PyObject *keyw
 	self = fd < 0 ? NULL : pier_py_new((PyTypeObject *)type);
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_wrap_dmabuf(fd, offset, length, &self->buffer);
-	Py_END_ALLOW_THREADS
-	return complete_buffer(self, error);
+	return complete_buffer(self, PIER_PY_CALL(pier_buffer_wrap_dmabuf(
+					     fd, offset, length, &self->buffer)));
 }
 
 static PyObject *wrap_object(PyObject *type, PyObject *object)
 {
 	struct pier_py_buffer *self = pier_py_new((PyTypeObject *)type);
-	int error;
 
 	if (!self)
 		return NULL;
@@ -114,11 +109,9 @@ static PyObject *wrap_object(PyObject *type, PyObject *object)
 		Py_DECREF((PyObject *)self);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_wrap(self->memory.address, self->memory.length,
-				 &self->buffer);
-	Py_END_ALLOW_THREADS
-	return complete_buffer(self, error);
+	return complete_buffer(
+		self, PIER_PY_CALL(pier_buffer_wrap(self->memory.address,
+						    self->memory.length, &self->buffer)));
 }
 
 static int destroy_buffer(void *buffer)
@@ -244,12 +237,9 @@ static PyObject *copy_to(struct pier_py_buffer *self, PyObject *arguments,
 		pier_py_memory_release(&data);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_copy_to(self->buffer, offset, data.address, data.length);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(
+		pier_buffer_copy_to(self->buffer, offset, data.address, data.length));
 	pier_py_use_end(&self->use);
-	if (error)
-		pier_py_fail(error);
 	pier_py_memory_release(&data);
 	return error ? NULL : Py_NewRef(Py_None);
 }
@@ -261,14 +251,9 @@ static int copy_out(struct pier_py_buffer *self, uint64_t offset, void *into,
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return -1;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_copy_from(self->buffer, offset, into, length);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(pier_buffer_copy_from(self->buffer, offset, into, length));
 	pier_py_use_end(&self->use);
-	if (!error)
-		return 0;
-	pier_py_fail(error);
-	return -1;
+	return error;
 }
 
 static PyObject *copy_into(struct pier_py_buffer *self, uint64_t offset, PyObject *object)
@@ -350,12 +335,9 @@ static bool query_buffer(struct pier_py_buffer *self, struct pier_buffer_info *r
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return false;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_query(self->buffer, ret_info, sizeof(*ret_info));
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(
+		pier_buffer_query(self->buffer, ret_info, sizeof(*ret_info)));
 	pier_py_use_end(&self->use);
-	if (error)
-		pier_py_fail(error);
 	return !error;
 }
 
@@ -370,27 +352,6 @@ static PyObject *get_info(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 		info.no_export, info.pci, info.numa_node, PyBool_FromLong(info.mappable),
 		PyBool_FromLong(info.wrapped), (unsigned long long)info.allocation,
 		(unsigned long long)info.allocation_length);
-}
-
-static PyObject *get_memory(struct pier_py_buffer *self, void *Py_UNUSED(unused))
-{
-	struct pier_buffer_info info;
-
-	if (!query_buffer(self, &info))
-		return NULL;
-	return PyUnicode_FromFormat("%s%s%s", info.backend, info.unit[0] ? ":" : "",
-				    info.unit);
-}
-
-static PyObject *get_cai(struct pier_py_buffer *self, void *Py_UNUSED(unused))
-{
-	PyObject *view = PyObject_CallMethod((PyObject *)self, "view", NULL);
-	PyObject *interface = NULL;
-
-	if (view)
-		interface = PyObject_GetAttrString(view, "__cuda_array_interface__");
-	Py_XDECREF(view);
-	return interface;
 }
 
 static PyObject *describe_buffer(struct pier_py_buffer *self)
@@ -409,19 +370,14 @@ static PyObject *make_dmabuf(struct pier_py_buffer *buffer, uint64_t offset,
 			     uint64_t length)
 {
 	struct pier_py_dmabuf *self = pier_py_new(pier_py_dmabuf_type);
-	int error;
 
 	if (!self)
 		return NULL;
 	self->dmabuf.fd = -1;
 	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_dmabuf_export(buffer->buffer, offset, length, PIER_MAPPING_AUTO,
-				   &self->dmabuf);
-	Py_END_ALLOW_THREADS
-	if (!error)
+	if (!PIER_PY_CALL(pier_dmabuf_export(buffer->buffer, offset, length,
+					     PIER_MAPPING_AUTO, &self->dmabuf)))
 		return (PyObject *)self;
-	pier_py_fail(error);
 	Py_DECREF((PyObject *)self);
 	return NULL;
 }
@@ -558,12 +514,8 @@ static PyGetSetDef buffer_properties[] = {
 	{ "address", (getter)get_address, NULL,
 	  "The address of its first byte, for the CPU or for the GPU that has it.",
 	  NULL },
-	{ "memory", (getter)get_memory, NULL, "Where it is: \"memfd\", \"cuda:0\".",
-	  NULL },
 	{ "info", (getter)get_info, NULL, "A description of its memory, BufferInfo.",
 	  NULL },
-	{ "__cuda_array_interface__", (getter)get_cai, NULL,
-	  "The memory for CuPy, numba and others, if it is of CUDA.", NULL },
 	PIER_PY_CLOSED_PROPERTY(pier_py_buffer),
 	{ NULL },
 };

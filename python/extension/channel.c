@@ -44,14 +44,9 @@ static int remember_timeout(struct pier_py_channel *self)
 static int create_channel(struct pier_py_channel *self, struct pier_py_pd *pd,
 			  const struct pier_channel_attr *attr)
 {
-	PyThreadState *state = PyEval_SaveThread();
-	int error = pier_channel_create(pd->pd, attr, &self->channel);
-
-	PyEval_RestoreThread(state);
-	if (!error)
-		return remember_timeout(self);
-	pier_py_fail(error);
-	return -1;
+	if (PIER_PY_CALL(pier_channel_create(pd->pd, attr, &self->channel)))
+		return -1;
+	return remember_timeout(self);
 }
 
 static PyObject *new_channel(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -63,7 +58,7 @@ static PyObject *new_channel(PyTypeObject *type, PyObject *arguments, PyObject *
 	PyObject *object, *others = keywords ? PyDict_Copy(keywords) : NULL;
 
 	pier_channel_attr_init(&attr);
-	if (pier_py_channel_attr_take(others, names, &attr) < 0 ||
+	if (pier_py_channel_attr_take(others, "pd", &attr) < 0 ||
 	    !PyArg_ParseTupleAndKeywords(arguments, others, "O:Channel", names, &object))
 		goto free_others;
 	pd = pier_py_pd_begin(object);
@@ -150,14 +145,11 @@ static PyObject *close_channel(struct pier_py_channel *self, PyObject *Py_UNUSED
 static PyObject *connect_to(struct pier_py_channel *self,
 			    const struct pier_endpoint *endpoint)
 {
-	struct pier_py_blocking blocking;
 	int error;
 
 	if (!pier_py_queue_take(self->queue))
 		return NULL;
-	pier_py_blocking_begin(&blocking);
-	error = pier_channel_connect(self->channel, endpoint);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(pier_channel_connect(self->channel, endpoint));
 	if (!error)
 		self->connected = true;
 	pier_py_queue_release(self->queue);
@@ -182,14 +174,12 @@ static PyObject *connect_channel(struct pier_py_channel *self, PyObject *argumen
 static PyObject *shake_hands(struct pier_py_channel *self, int read_fd, int write_fd,
 			     int timeout_ms)
 {
-	struct pier_py_blocking blocking;
 	int error;
 
 	if (!pier_py_queue_take(self->queue))
 		return NULL;
-	pier_py_blocking_begin(&blocking);
-	error = pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(
+		pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms));
 	if (!error)
 		self->connected = true;
 	pier_py_queue_release(self->queue);
@@ -221,13 +211,9 @@ static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_chan
 
 	if (!pier_py_queue_take(self->queue))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	error = call(self->channel);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_CALL(call(self->channel));
 	if (!error && call == pier_channel_reset)
 		self->connected = false;
-	if (error)
-		pier_py_fail(error);
 	pier_py_queue_release(self->queue);
 	pier_py_queue_wake(self->queue, NULL);
 	return error ? NULL : Py_NewRef(Py_None);
@@ -323,32 +309,22 @@ static PyObject *unwatch(struct pier_py_channel *self, PyObject *wake)
 	return change_watchers(self, wake, pier_py_queue_unwatch);
 }
 
-/* The attributes of these two names, converted as those of a new channel. */
-static int take_waiting(PyObject *waiting, PyObject *spin, struct pier_channel_attr *attr)
-{
-	static char *names[] = { NULL };
-	PyObject *keywords = PyDict_New();
-	int result = keywords ? PyDict_SetItemString(keywords, "waiting", waiting) : -1;
-
-	if (result == 0 && spin)
-		result = PyDict_SetItemString(keywords, "spin", spin);
-	if (result == 0)
-		result = pier_py_channel_attr_take(keywords, names, attr);
-	Py_XDECREF(keywords);
-	return result;
-}
-
 static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
 			     PyObject *keywords)
 {
 	static char *names[] = { "waiting", "spin", NULL };
 	struct pier_channel_attr attr = { .spin_us = 50 };
-	PyObject *waiting, *spin = NULL;
+	PyObject *waiting, *spin = NULL, *both;
 	int error;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:set_waiting", names,
-					 &waiting, &spin) ||
-	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_queue_take(self->queue))
+					 &waiting, &spin))
+		return NULL;
+	/* Converted as those of a new channel. */
+	both = Py_BuildValue(spin ? "{sOsO}" : "{sO}", "waiting", waiting, "spin", spin);
+	error = both ? pier_py_channel_attr_take(both, "", &attr) : -1;
+	Py_XDECREF(both);
+	if (error || !pier_py_queue_take(self->queue))
 		return NULL;
 	error = pier_channel_set_waiting(self->channel, attr.waiting, attr.spin_us);
 	pier_py_queue_release(self->queue);

@@ -8,11 +8,11 @@
  * Set attributes from the keywords of a constructor.
  *
  * keywords  a dict or NULL. Those that are attributes are removed from it
- * others    the names of the other parameters, ended by NULL: they remain
+ * others    the names of the other parameters, between blanks: they remain
  *
- * Returns 0, or -1 with TypeError, OverflowError or ValueError.
+ * Returns 0, or -1 with TypeError or ValueError.
  */
-int pier_py_channel_attr_take(PyObject *keywords, char *const *others,
+int pier_py_channel_attr_take(PyObject *keywords, const char *others,
 			      struct pier_channel_attr *attr);
 
 /** Make a ChannelAttributes. NULL: raised. */

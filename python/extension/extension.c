@@ -9,7 +9,7 @@
 #include "extension.h"
 
 PyObject *pier_py_error;
-static PyObject *types_module; /* pier._types */
+static PyObject *types_module, *methods_module; /* pier._types, pier._methods */
 
 /* A subclass of pier.Error. `builtin` is its second base. */
 struct error_kind {
@@ -178,7 +178,8 @@ int pier_py_add_base(PyObject *module)
 			return -1;
 	}
 	types_module = PyImport_ImportModule("pier._types");
-	return types_module ? 0 : -1;
+	methods_module = PyImport_ImportModule("pier._methods");
+	return types_module && methods_module ? 0 : -1;
 }
 
 static bool has_slot(const PyType_Slot *slot, int number)
@@ -191,14 +192,18 @@ static bool has_slot(const PyType_Slot *slot, int number)
 int pier_py_add_spec(PyObject *module, const PyType_Spec *spec, PyTypeObject **ret_type)
 {
 	PyType_Spec flagged = *spec;
-	PyObject *type;
+	PyObject *base, *type;
 
 	flagged.flags |= Py_TPFLAGS_DEFAULT;
 	if (!has_slot(spec->slots, Py_tp_new))
 		flagged.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
 	if (has_slot(spec->slots, Py_tp_traverse))
 		flagged.flags |= Py_TPFLAGS_HAVE_GC;
-	type = PyType_FromModuleAndSpec(module, &flagged, NULL);
+	base = PyObject_GetAttrString(methods_module, strrchr(spec->name, '.') + 1);
+	if (!base)
+		PyErr_Clear();
+	type = PyType_FromModuleAndSpec(module, &flagged, base);
+	Py_XDECREF(base);
 	if (!type)
 		return -1;
 	*ret_type = (PyTypeObject *)type;

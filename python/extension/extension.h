@@ -111,7 +111,8 @@ PyObject *pier_py_result(int error);
  * name   with that of the package: "pier.Region"
  * size   of its struct
  * slots  without Py_tp_new only the extension makes objects; with Py_tp_traverse the
- *        garbage collector knows them
+ *        garbage collector knows them. A class of the same name in pier/_methods.py is
+ *        its base
  *
  * Returns 0, or -1 with an exception.
  */

@@ -41,18 +41,11 @@ static int find_algorithm(PyObject *name, enum pier_barrier_algorithm *ret_algor
 static int create_group(struct group *self, struct pier_py_pd *pd,
 			const struct pier_group_attr *attr)
 {
-	int error;
-
 	self->pd = Py_NewRef((PyObject *)pd);
 	if (pier_py_queue_init(&self->queue, NAME) < 0)
 		return -1;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_group_create(pd->pd, self->rank, self->size, attr, &self->group);
-	Py_END_ALLOW_THREADS
-	if (!error)
-		return 0;
-	pier_py_fail(error);
-	return -1;
+	return PIER_PY_CALL(
+		pier_group_create(pd->pd, self->rank, self->size, attr, &self->group));
 }
 
 static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -69,7 +62,7 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	pier_channel_attr_init(&channel);
 	pier_group_attr_init(&attr);
 	attr.channel = &channel;
-	if (pier_py_channel_attr_take(others, names, &channel) < 0 ||
+	if (pier_py_channel_attr_take(others, "pd rank size barrier", &channel) < 0 ||
 	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$O:Group", names,
 					 &object, pier_py_uint32, &rank, pier_py_uint32,
 					 &size, &barrier) ||
@@ -141,17 +134,14 @@ static PyObject *connect_group(struct group *self, PyObject *arguments,
 {
 	static char *names[] = { "blobs", "timeout", NULL };
 	int timeout_ms = PIER_TIMEOUT_DEFAULT, error = -1;
-	struct pier_py_blocking blocking;
 	Py_buffer blobs;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*|O&:connect", names,
 					 &blobs, pier_py_timeout, &timeout_ms))
 		return NULL;
 	if (pier_py_queue_take(&self->queue)) {
-		pier_py_blocking_begin(&blocking);
-		error = pier_group_connect(self->group, blobs.buf, (size_t)blobs.len,
-					   timeout_ms);
-		error = pier_py_blocking_end(&blocking, error);
+		error = PIER_PY_BLOCKING(pier_group_connect(
+			self->group, blobs.buf, (size_t)blobs.len, timeout_ms));
 		self->connected |= !error;
 		pier_py_queue_release(&self->queue);
 	}
@@ -181,14 +171,11 @@ static int find_fds(const struct group *self, PyObject *sockets, int *ret_fds)
 
 static int shake_hands(struct group *self, const int *fds, int timeout_ms)
 {
-	struct pier_py_blocking blocking;
 	int error;
 
 	if (!pier_py_queue_take(&self->queue))
 		return -1;
-	pier_py_blocking_begin(&blocking);
-	error = pier_group_handshake(self->group, fds, timeout_ms);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(pier_group_handshake(self->group, fds, timeout_ms));
 	self->connected |= !error;
 	pier_py_queue_release(&self->queue);
 	return error;
@@ -364,16 +351,14 @@ static void attach_results(const struct requests *requests)
 static PyObject *run_requests(struct group *self, struct requests *requests,
 			      int timeout_ms)
 {
-	struct pier_py_blocking blocking;
 	int error;
 
 	if (!pier_py_queue_take(&self->queue))
 		return NULL;
 	pier_py_queue_reap(&self->queue);
-	pier_py_blocking_begin(&blocking);
-	error = pier_group_exchange(self->group, requests->list, requests->count,
-				    timeout_ms, requests->results);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(pier_group_exchange(self->group, requests->list,
+						     requests->count, timeout_ms,
+						     requests->results));
 	pier_py_queue_release(&self->queue);
 	pier_py_queue_wake(&self->queue, NULL);
 	if (!error)
@@ -402,14 +387,12 @@ static PyObject *exchange(struct group *self, PyObject *arguments, PyObject *key
 static PyObject *run_barrier(struct group *self, enum pier_barrier_algorithm algorithm,
 			     const uint32_t *ranks, uint32_t count, int timeout_ms)
 {
-	struct pier_py_blocking blocking;
 	int error;
 
 	if (!pier_py_queue_take(&self->queue))
 		return NULL;
-	pier_py_blocking_begin(&blocking);
-	error = pier_group_barrier_of(self->group, algorithm, ranks, count, timeout_ms);
-	error = pier_py_blocking_end(&blocking, error);
+	error = PIER_PY_BLOCKING(
+		pier_group_barrier_of(self->group, algorithm, ranks, count, timeout_ms));
 	pier_py_queue_release(&self->queue);
 	pier_py_queue_wake(&self->queue, NULL);
 	return error ? NULL : Py_NewRef(Py_None);

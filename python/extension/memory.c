@@ -125,64 +125,29 @@ static int get_buffer(PyObject *object, struct pier_py_memory *ret_memory)
 	return 0;
 }
 
-/* An item of the dictionary, borrowed; None if it is missing. NULL: raised. */
-static PyObject *find_item(PyObject *interface, const char *name)
-{
-	PyObject *key = PyUnicode_FromString(name);
-	PyObject *value = key ? PyDict_GetItemWithError(interface, key) : NULL;
-
-	Py_XDECREF(key);
-	return value || PyErr_Occurred() ? value : Py_None;
-}
-
-/* "<f4" has items of 4 bytes; "V12" and others as well (numpy's __array_interface__). */
-static bool read_item_size(PyObject *interface, uint64_t *ret_size)
-{
-	PyObject *typestr = find_item(interface, "typestr");
-	const char *text = typestr ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
-
-	if (!text)
-		return false;
-	while (*text && (*text < '0' || *text > '9'))
-		text++;
-	*ret_size = strtoul(text, NULL, 10);
-	if (*ret_size)
-		return true;
-	return pier_py_refuse(EINVAL, "the typestr %.80R of the array has no size",
-			      typestr);
-}
-
-static bool read_numbers(PyObject *sequence, int count, int64_t *ret_numbers)
+static bool read_numbers(PyObject *tuple, int count, int64_t *ret_numbers)
 {
 	for (int i = 0; i < count; i++) {
-		PyObject *item = PySequence_GetItem(sequence, i);
+		PyObject *item = PyTuple_GetItem(tuple, i);
 
-		if (!item)
-			return false;
-		ret_numbers[i] = PyLong_AsLongLong(item);
-		Py_DECREF(item);
+		ret_numbers[i] = item ? PyLong_AsLongLong(item) : -1;
 		if (ret_numbers[i] == -1 && PyErr_Occurred())
 			return false;
 	}
 	return true;
 }
 
-static bool read_span(PyObject *interface, uint64_t *ret_span)
+static bool read_span(PyObject *shape, PyObject *strides, uint64_t item,
+		      uint64_t *ret_span)
 {
 	int64_t sizes[PyBUF_MAX_NDIM], steps[PyBUF_MAX_NDIM];
-	PyObject *shape = find_item(interface, "shape");
-	PyObject *strides = find_item(interface, "strides");
-	struct array_layout layout = { 0, sizes, NULL };
-	Py_ssize_t count = shape && strides ? PySequence_Size(shape) : -1;
-	uint64_t item;
+	Py_ssize_t count = PyTuple_Size(shape);
+	struct array_layout layout = { (int)count, sizes, NULL };
 
-	if (count < 0 || !read_item_size(interface, &item))
-		return false;
 	if (count > PyBUF_MAX_NDIM)
 		return pier_py_refuse(EINVAL,
 				      "the array has %zd dimensions, more than %d", count,
 				      PyBUF_MAX_NDIM);
-	layout.dimensions = (int)count;
 	if (!read_numbers(shape, layout.dimensions, sizes))
 		return false;
 	if (strides != Py_None) {
@@ -193,58 +158,27 @@ static bool read_span(PyObject *interface, uint64_t *ret_span)
 	return measure_span(&layout, item, ret_span) == 0;
 }
 
-static bool read_data(PyObject *interface, struct pier_py_memory *memory)
-{
-	PyObject *data = find_item(interface, "data");
-	unsigned long long address;
-	int readonly;
-
-	if (!data)
-		return false;
-	if (!PyTuple_Check(data))
-		return pier_py_wrong_type(data, "\"data\" of the array must be a tuple");
-	if (!PyArg_ParseTuple(data, "O&p:data", pier_py_uint64, &address, &readonly))
-		return false;
-	memory->address = (void *)(uintptr_t)address;
-	memory->readonly = readonly;
-	return true;
-}
-
-static int read_interface(PyObject *interface, struct pier_py_memory *memory)
-{
-	PyObject *mask;
-	uint64_t span;
-
-	if (!PyDict_Check(interface)) {
-		pier_py_wrong_type(interface, "__cuda_array_interface__ must be a dict");
-		return -1;
-	}
-	mask = find_item(interface, "mask");
-	if (!mask)
-		return -1;
-	if (mask != Py_None) {
-		pier_py_refuse(EOPNOTSUPP, "the array has a mask: use its data alone");
-		return -1;
-	}
-	if (!read_data(interface, memory) || !read_span(interface, &span))
-		return -1;
-	memory->length = span;
-	return 0;
-}
-
-/* Version 2 or 3 (numba's documentation, "CUDA Array Interface"). */
 static int memory_from_cai(PyObject *object, struct pier_py_memory *ret_memory)
 {
-	PyObject *interface = PyObject_GetAttrString(object, "__cuda_array_interface__");
-	int error;
+	PyObject *interface = pier_py_call("pier._arrays", "read_interface", "(O)",
+					   object);
+	unsigned long long address, item;
+	PyObject *shape, *strides;
+	int readonly;
+	bool done;
 
 	if (!interface)
 		return -1;
-	error = read_interface(interface, ret_memory);
+	done = PyArg_ParseTuple(interface, "(O&p)O&OO", pier_py_uint64, &address,
+				&readonly, pier_py_uint64, &item, &shape, &strides) &&
+	       read_span(shape, strides, item, &ret_memory->length);
 	Py_DECREF(interface);
-	if (!error)
-		ret_memory->object = Py_NewRef(object);
-	return error;
+	if (!done)
+		return -1;
+	ret_memory->address = (void *)(uintptr_t)address;
+	ret_memory->readonly = readonly;
+	ret_memory->object = Py_NewRef(object);
+	return 0;
 }
 
 static bool is_known_device(int32_t type)
@@ -358,64 +292,10 @@ static int take_versioned(PyObject *capsule, struct pier_py_memory *memory)
 	return 0;
 }
 
-/*
- * Without a stream: a registration reads no bytes, and None makes every producer assume
- * its default stream.
- */
-static PyObject *request_capsule(PyObject *object)
-{
-	PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-	PyObject *none = PyTuple_New(0);
-	PyObject *version = Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR,
-					  DLPACK_MINOR);
-	PyObject *capsule = NULL;
-
-	if (method && none && version) {
-		capsule = PyObject_Call(method, none, version);
-		/* Producers of before 2024 do not have the argument. */
-		if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
-			PyErr_Clear();
-			capsule = PyObject_CallObject(method, NULL);
-		}
-	}
-	Py_XDECREF(method);
-	Py_XDECREF(none);
-	Py_XDECREF(version);
-	return capsule;
-}
-
-/*
- * PyTorch frees the memory of a tensor when its storage is resized, whoever else uses it.
- * It refuses that once the storage was given to NumPy (set_resizable in
- * torch/csrc/utils/tensor_numpy.cpp); an empty view of any type does. Without NumPy, and
- * for memory of a GPU, nothing prevents it.
- */
-static void forbid_resizing(PyObject *object)
-{
-	PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
-	PyObject *torch = PyMapping_GetItemString(modules, "torch");
-	PyObject *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : NULL;
-	PyObject *tensor = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
-	PyObject *empty = NULL, *view = NULL, *array = NULL;
-
-	if (bytes && tensor && PyObject_IsInstance(object, tensor) > 0)
-		empty = PyObject_CallMethod(object, "as_strided", "((i)(i))", 0, 1);
-	if (empty)
-		view = PyObject_CallMethod(empty, "view", "O", bytes);
-	if (view)
-		array = PyObject_CallMethod(view, "numpy", NULL);
-	PyErr_Clear();
-	Py_XDECREF(array);
-	Py_XDECREF(view);
-	Py_XDECREF(empty);
-	Py_XDECREF(tensor);
-	Py_XDECREF(bytes);
-	Py_XDECREF(torch);
-}
-
 static int memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memory)
 {
-	PyObject *capsule = request_capsule(object);
+	PyObject *capsule = pier_py_call("pier._arrays", "request_capsule", "(O)",
+					 object);
 	int error;
 
 	if (!capsule)
@@ -425,8 +305,6 @@ static int memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memor
 	else
 		error = take_managed(capsule, ret_memory);
 	Py_DECREF(capsule);
-	if (!error && ret_memory->on_cpu)
-		forbid_resizing(object);
 	return error;
 }
 
@@ -477,51 +355,16 @@ int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory)
 	return -1;
 }
 
-/* PyTorch calls Intel's GPUs xpu, and those of AMD cuda. */
-static PyObject *name_torch_device(PyObject *device)
-{
-	PyObject *version = PyImport_ImportModule("torch.version");
-	PyObject *hip = version ? PyObject_GetAttrString(version, "hip") : NULL;
-	PyObject *name = PyObject_Str(device), *renamed = NULL;
-	const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-
-	PyErr_Clear();
-	if (text && strcmp(text, "cpu") == 0)
-		renamed = PyUnicode_FromString("host");
-	else if (text && strncmp(text, "xpu", 3) == 0)
-		renamed = PyUnicode_FromFormat("level_zero%s", text + 3);
-	else if (text && hip && hip != Py_None && strncmp(text, "cuda", 4) == 0)
-		renamed = PyUnicode_FromFormat("hip%s", text + 4);
-	else if (text)
-		renamed = Py_NewRef(name);
-	else
-		PyErr_NoMemory();
-	Py_XDECREF(name);
-	Py_XDECREF(hip);
-	Py_XDECREF(version);
-	return renamed;
-}
-
 int pier_py_memory_name(PyObject *memory, void *ret_name)
 {
-	PyObject *type = PyType_GetName(Py_TYPE(memory)), *name;
-	int done;
+	PyObject *name = PyUnicode_Check(memory)
+				 ? Py_NewRef(memory)
+				 : pier_py_call("pier._arrays", "memory_name", "(O)",
+						memory);
+	int done = name && PyUnicode_FSConverter(name, ret_name);
 
-	if (!type)
-		return 0;
-	if (PyUnicode_Check(memory))
-		name = Py_NewRef(memory);
-	else if (PyUnicode_CompareWithASCIIString(type, "device") == 0)
-		name = name_torch_device(memory);
-	else
-		name = pier_py_wrong_type(memory, "memory must be a name such as "
-						  "\"cuda:0\", or a torch.device");
-	Py_DECREF(type);
-	if (!name)
-		return 0;
-	done = PyUnicode_FSConverter(name, ret_name);
-	Py_DECREF(name);
-	return done != 0;
+	Py_XDECREF(name);
+	return done;
 }
 
 void pier_py_memory_release(struct pier_py_memory *memory)

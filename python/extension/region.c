@@ -64,14 +64,6 @@ static PyObject *get_span_slice(struct span *self, PyObject *slice)
 	return make_span(self->region, range);
 }
 
-static PyObject *describe_span(struct span *self)
-{
-	return PyUnicode_FromFormat("<pier.Span of %llu bytes at offset %llu of %R>",
-				    (unsigned long long)self->range.length,
-				    (unsigned long long)self->range.offset,
-				    (PyObject *)self->region);
-}
-
 static PyMemberDef span_members[] = {
 	{ "region", T_OBJECT_EX, offsetof(struct span, region), READONLY, "The Region." },
 	{ "offset", T_ULONGLONG, offsetof(struct span, range.offset), READONLY,
@@ -86,7 +78,6 @@ static PyType_Slot span_slots[] = {
 		     "span are spans." },
 	{ Py_tp_dealloc, (void *)delete_span },
 	{ Py_tp_traverse, (void *)traverse_span },
-	{ Py_tp_repr, (void *)describe_span },
 	{ Py_tp_members, span_members },
 	{ Py_mp_length, (void *)get_span_length },
 	{ Py_mp_subscript, (void *)get_span_slice },
@@ -198,9 +189,8 @@ static PyObject *sync_region(struct pier_py_region *self, PyObject *arguments,
 		pier_py_use_end(&self->use);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	error = sync(self->mr, self->window.offset + range.offset, range.length);
-	Py_END_ALLOW_THREADS
+	error = PIER_PY_WITHOUT_GIL(
+		sync(self->mr, self->window.offset + range.offset, range.length));
 	pier_py_use_end(&self->use);
 	return pier_py_result(error);
 }
@@ -301,19 +291,6 @@ static PyObject *get_pd(struct pier_py_region *self, void *Py_UNUSED(unused))
 	return Py_NewRef((PyObject *)self->pd);
 }
 
-static PyObject *describe_region(struct pier_py_region *self)
-{
-	PyObject *text;
-
-	if (!pier_py_use_try(&self->use))
-		return PyUnicode_FromString("<pier.Region, closed>");
-	text = PyUnicode_FromFormat("<pier.Region of %llu bytes, %s>",
-				    (unsigned long long)self->window.length,
-				    pier_path_name(pier_mr_path(self->mr)));
-	pier_py_use_end(&self->use);
-	return text;
-}
-
 static PyMethodDef region_methods[] = {
 	{ "sync_for_nic", PIER_PY_METHOD(sync_for_nic), METH_VARARGS | METH_KEYWORDS,
 	  "sync_for_nic($self, offset=0, length=None)\n--\n\n"
@@ -369,7 +346,6 @@ static PyType_Slot region_slots[] = {
 	  "use it. A child of fork() has no use for it (Forked)." },
 	{ Py_tp_dealloc, (void *)delete_region },
 	{ Py_tp_traverse, (void *)traverse_region },
-	{ Py_tp_repr, (void *)describe_region },
 	{ Py_tp_methods, region_methods },
 	{ Py_tp_getset, region_properties },
 	{ Py_mp_length, (void *)get_length },
@@ -485,15 +461,11 @@ static bool get_cached(struct pier_py_region *region,
 	const struct pier_mr_range *range = &registration->range;
 	struct pier_mr_cache *cache = pier_py_pd_cache(region->pd, attr->policy);
 	uint64_t address;
-	int error;
 
 	if (!cache)
 		return false;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_mr_cache_get(cache, range, attr->access, &region->mr);
-	Py_END_ALLOW_THREADS
-	if (error)
-		return pier_py_fail(error);
+	if (PIER_PY_CALL(pier_mr_cache_get(cache, range, attr->access, &region->mr)))
+		return false;
 	/* Of a pointer, offset is 0; a cached dma-buf has its offsets as addresses. */
 	address = (uintptr_t)range->addr + range->offset;
 	if (range->source == PIER_MR_BUFFER)
@@ -507,15 +479,10 @@ static bool get_cached(struct pier_py_region *region,
 static bool reg_mr(struct pier_py_region *region, const struct registration *registration,
 		   struct pier_mr_attr *attr)
 {
-	int error;
-
 	attr->ranges = &registration->range;
 	attr->range_count = 1;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_mr_reg_attr(region->pd->pd, attr, &region->mr);
-	Py_END_ALLOW_THREADS
-	if (error)
-		return pier_py_fail(error);
+	if (PIER_PY_CALL(pier_mr_reg_attr(region->pd->pd, attr, &region->mr)))
+		return false;
 	region->window.length = pier_mr_length(region->mr);
 	return true;
 }

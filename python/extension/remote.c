@@ -172,12 +172,6 @@ static PyObject *get_parts(struct pier_py_remote *self, void *Py_UNUSED(unused))
 	return tuple;
 }
 
-static PyObject *reduce_remote(struct pier_py_remote *self, PyObject *Py_UNUSED(unused))
-{
-	return Py_BuildValue("O(N)", (PyObject *)pier_py_remote_type,
-			     get_parts(self, NULL));
-}
-
 static Py_ssize_t get_length(struct pier_py_remote *self)
 {
 	if (self->length <= PY_SSIZE_T_MAX)
@@ -201,49 +195,6 @@ static PyObject *get_slice(struct pier_py_remote *self, PyObject *slice)
 	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
 }
 
-static bool same_parts(struct pier_py_remote *a, struct pier_py_remote *b)
-{
-	uint32_t count = pier_py_remote_count(a);
-
-	if (pier_py_remote_count(b) != count)
-		return false;
-	for (uint32_t i = 0; i < count; i++) {
-		if (a->parts[i].addr != b->parts[i].addr ||
-		    a->parts[i].length != b->parts[i].length ||
-		    a->parts[i].rkey != b->parts[i].rkey)
-			return false;
-	}
-	return true;
-}
-
-static PyObject *compare_remotes(PyObject *self, PyObject *other, int operation)
-{
-	bool same;
-
-	if (!PyObject_TypeCheck(other, pier_py_remote_type) ||
-	    (operation != Py_EQ && operation != Py_NE))
-		Py_RETURN_NOTIMPLEMENTED;
-	same = same_parts((struct pier_py_remote *)self, (struct pier_py_remote *)other);
-	return PyBool_FromLong(same == (operation == Py_EQ));
-}
-
-static Py_hash_t hash_remote(struct pier_py_remote *self)
-{
-	PyObject *parts = get_parts(self, NULL);
-	Py_hash_t hash = parts ? PyObject_Hash(parts) : -1;
-
-	Py_XDECREF(parts);
-	return hash;
-}
-
-/* Without the keys: whoever has them and a channel can use the memory. */
-static PyObject *describe_remote(struct pier_py_remote *self)
-{
-	return PyUnicode_FromFormat("<pier.Remote of %llu bytes, %u parts>",
-				    (unsigned long long)self->length,
-				    pier_py_remote_count(self));
-}
-
 static PyMethodDef remote_methods[] = {
 	{ "to_bytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
 	  "to_bytes($self)\n--\n\n"
@@ -255,7 +206,6 @@ static PyMethodDef remote_methods[] = {
 	{ "from_text", from_text, METH_O | METH_CLASS,
 	  "from_text($type, text, /)\n--\n\n"
 	  "Read the text form, as str() writes it, of a remote region or vector." },
-	{ "__reduce__", PIER_PY_METHOD(reduce_remote), METH_NOARGS, "For pickle." },
 	{ NULL },
 };
 
@@ -277,10 +227,7 @@ static PyType_Slot remote_slots[] = {
 	  "can use the memory as the access rights of the region allow." },
 	{ Py_tp_new, (void *)new_remote },
 	{ Py_tp_dealloc, (void *)pier_py_delete },
-	{ Py_tp_repr, (void *)describe_remote },
 	{ Py_tp_str, (void *)to_text },
-	{ Py_tp_hash, (void *)hash_remote },
-	{ Py_tp_richcompare, (void *)compare_remotes },
 	{ Py_tp_methods, remote_methods },
 	{ Py_tp_getset, remote_properties },
 	{ Py_mp_length, (void *)get_length },

@@ -160,10 +160,8 @@ static bool create_ring(struct pier_py_ring *self)
 	if (!pier_py_use_begin(&self->region->use, "region"))
 		return false;
 	self->attr.mr = self->region->mr;
-	error = pier_ring_create(pd->pd, &self->attr, &self->ring);
+	error = pier_py_check(pier_ring_create(pd->pd, &self->attr, &self->ring));
 	pier_py_use_end(&self->region->use);
-	if (error)
-		pier_py_fail(error);
 	return !error;
 }
 
@@ -247,27 +245,16 @@ static int destroy_ring(struct pier_py_ring *self)
  */
 static int end_ring(struct pier_py_ring *self)
 {
-	PyThreadState *state;
 	int error;
 
 	if (!take_channels(self, NULL))
 		return -1;
-	state = PyEval_SaveThread();
-	error = pier_ring_cancel(self->ring);
-	PyEval_RestoreThread(state);
-	if (error)
-		pier_py_fail(error);
+	error = PIER_PY_CALL(pier_ring_cancel(self->ring));
 	leave_channels(self, NULL, true);
-	if (error)
+	if (error || PIER_PY_CALL(destroy_ring(self)))
 		return -1;
-	state = PyEval_SaveThread();
-	error = destroy_ring(self);
-	PyEval_RestoreThread(state);
-	if (error)
-		pier_py_fail(error);
-	else
-		self->ring = NULL;
-	return error ? -1 : 0;
+	self->ring = NULL;
+	return 0;
 }
 
 static PyObject *close_ring(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
@@ -360,17 +347,6 @@ static PyObject *get_buffer(struct pier_py_ring *self, void *Py_UNUSED(unused))
 	return buffer;
 }
 
-static PyObject *get_mappable(struct pier_py_ring *self, void *unused)
-{
-	PyObject *buffer = get_buffer(self, unused);
-	PyObject *info = buffer ? PyObject_GetAttrString(buffer, "info") : NULL;
-	PyObject *mappable = info ? PyObject_GetAttrString(info, "mappable") : NULL;
-
-	Py_XDECREF(buffer);
-	Py_XDECREF(info);
-	return mappable;
-}
-
 static PyObject *get_fd(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 {
 	int fd;
@@ -385,14 +361,6 @@ static PyObject *get_fd(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 static Py_ssize_t get_length(PyObject *object)
 {
 	return ((struct pier_py_ring *)object)->attr.slots;
-}
-
-static PyObject *describe_ring(struct pier_py_ring *self)
-{
-	return PyUnicode_FromFormat("<pier.Ring of %u slots of %llu bytes%s>",
-				    self->attr.slots,
-				    (unsigned long long)self->attr.slot_size,
-				    self->lock.closed ? ", closed" : "");
 }
 
 static PyMethodDef ring_methods[] = {
@@ -417,8 +385,6 @@ static PyGetSetDef ring_properties[] = {
 	{ "free", (getter)get_free, NULL, "The number of slots that begin() can take.",
 	  NULL },
 	{ "buffer", (getter)get_buffer, NULL, "The Buffer of the slots.", NULL },
-	{ "mappable", (getter)get_mappable, NULL, "Whether the CPU can reach the slots.",
-	  NULL },
 	{ NULL },
 };
 
@@ -447,7 +413,6 @@ static PyType_Slot ring_slots[] = {
 	  "raises Busy." },
 	{ Py_tp_new, (void *)new_ring },
 	{ Py_tp_dealloc, (void *)delete_ring },
-	{ Py_tp_repr, (void *)describe_ring },
 	{ Py_tp_methods, ring_methods },
 	{ Py_tp_members, ring_members },
 	{ Py_tp_getset, ring_properties },

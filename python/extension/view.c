@@ -62,48 +62,16 @@ static void refuse_dtype(const char *name)
 }
 
 /*
- * The name of a dtype: numpy.dtype and those of JAX have one, the scalar types of NumPy
- * are classes, and PyTorch's print as "torch.float32". NULL: raised.
- */
-static PyObject *name_dtype(PyObject *dtype)
-{
-	PyObject *type, *name;
-	bool is_dtype;
-
-	if (PyUnicode_Check(dtype))
-		return Py_NewRef(dtype);
-	name = PyObject_GetAttrString(dtype, PyType_Check(dtype) ? "__name__" : "name");
-	if (name)
-		return name;
-	PyErr_Clear();
-	type = PyType_GetName(Py_TYPE(dtype));
-	is_dtype = type && PyUnicode_CompareWithASCIIString(type, "dtype") == 0;
-	Py_XDECREF(type);
-	if (is_dtype)
-		return PyObject_Str(dtype);
-	return pier_py_wrong_type(dtype, "dtype must be a name such as \"float32\", or a "
-					 "dtype of NumPy, PyTorch or JAX");
-}
-
-/* Of numpy.dtype(">f4"), whose name is "float32". */
-static bool is_swapped(PyObject *dtype)
-{
-	PyObject *native = PyObject_GetAttrString(dtype, "isnative");
-	bool swapped = native == Py_False;
-
-	PyErr_Clear();
-	Py_XDECREF(native);
-	return swapped;
-}
-
-/*
  * Find a type by its name, such as "float32", a typestr of NumPy, such as "<f4", or the
  * dtype of NumPy, PyTorch or JAX. NULL with TypeError or ValueError.
  */
 static const struct pier_py_dtype *find_dtype(PyObject *dtype)
 {
 	const struct pier_py_dtype *found = NULL;
-	PyObject *name = name_dtype(dtype);
+	PyObject *name = PyUnicode_Check(dtype)
+				 ? Py_NewRef(dtype)
+				 : pier_py_call("pier._arrays", "dtype_name", "(O)",
+						dtype);
 	const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
 
 	if (text && strncmp(text, "torch.", 6) == 0)
@@ -114,13 +82,6 @@ static const struct pier_py_dtype *find_dtype(PyObject *dtype)
 	}
 	if (text && !found)
 		refuse_dtype(text);
-	if (found && is_swapped(dtype)) {
-		PyErr_Format(PyExc_ValueError,
-			     "dtype %s has another byte order than this "
-			     "machine",
-			     text);
-		found = NULL;
-	}
 	Py_XDECREF(name);
 	return found;
 }
@@ -372,7 +333,7 @@ static PyObject *get_part(struct pier_py_view *self, PyObject *key)
 	return (PyObject *)part;
 }
 
-PyObject *pier_py_view_as_integers(struct pier_py_view *self)
+static PyObject *as_integers(struct pier_py_view *self, PyObject *Py_UNUSED(unused))
 {
 	const struct pier_py_window window = { self->buffer, { 0, 0 }, self->keeper };
 	bool bytes = pier_py_dtype_size(self->dtype) == 1;
@@ -502,36 +463,6 @@ static PyObject *get_cai(struct pier_py_view *self, void *Py_UNUSED(unused))
 			     "stream", Py_None, "version", 3);
 }
 
-static PyObject *describe_view(struct pier_py_view *self)
-{
-	PyObject *shape = get_shape(self, NULL);
-	PyObject *text = NULL;
-
-	if (shape)
-		text = PyUnicode_FromFormat("<pier.View %R of %s at offset %llu of %R>",
-					    shape, self->dtype->name,
-					    (unsigned long long)self->offset,
-					    (PyObject *)self->buffer);
-	Py_XDECREF(shape);
-	return text;
-}
-
-static PyObject *to_bytes(struct pier_py_view *self, PyObject *Py_UNUSED(unused))
-{
-	return PyObject_CallMethod((PyObject *)self->buffer, "copy_from", "KK",
-				   (unsigned long long)self->offset,
-				   (unsigned long long)self->length);
-}
-
-/*
- * jax.numpy.asarray() would otherwise pass the attribute `dtype`, a string, to NumPy,
- * which refuses it.
- */
-static PyObject *to_jax(PyObject *self, PyObject *Py_UNUSED(unused))
-{
-	return pier_py_call("jax.dlpack", "from_dlpack", "(O)", self);
-}
-
 static Py_ssize_t get_length(struct pier_py_view *self)
 {
 	if (pier_py_view_dimensions(self) > 0)
@@ -541,12 +472,10 @@ static Py_ssize_t get_length(struct pier_py_view *self)
 }
 
 static PyMethodDef view_methods[] = {
-	{ "tobytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
-	  "tobytes($self)\n--\n\n"
-	  "Return a copy of its bytes, also of those of a GPU." },
-	{ "__jax_array__", PIER_PY_METHOD(to_jax), METH_NOARGS,
-	  "__jax_array__($self)\n--\n\n"
-	  "The method of JAX: return jax.dlpack.from_dlpack(self)." },
+	{ "_as_integers", PIER_PY_METHOD(as_integers), METH_NOARGS,
+	  "_as_integers($self)\n--\n\n"
+	  "Return a View of the same memory as items of a type that the buffer protocol\n"
+	  "has." },
 	{ NULL },
 };
 
@@ -583,7 +512,6 @@ static PyType_Slot view_slots[] = {
 	  "when the last consumer is gone. The buffer cannot be closed before." },
 	{ Py_tp_dealloc, (void *)delete_view },
 	{ Py_tp_traverse, (void *)traverse_view },
-	{ Py_tp_repr, (void *)describe_view },
 	{ Py_tp_methods, view_methods },
 	{ Py_tp_members, view_members },
 	{ Py_tp_getset, view_properties },

@@ -45,9 +45,6 @@ struct pier_py_window {
 PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arguments,
 			      PyObject *keywords);
 
-/** Make a View of the same memory as items of a type that the buffer protocol has. */
-PyObject *pier_py_view_as_integers(struct pier_py_view *view);
-
 static inline int pier_py_view_dimensions(struct pier_py_view *view)
 {
 	return (int)Py_SIZE((PyObject *)view);

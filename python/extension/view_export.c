@@ -1,99 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How NumPy and the consumers of DLPack get the memory of a View or a Buffer. */
+/* How the consumers of DLPack get the memory of a View. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "view.h"
-
-/* The dtype of a type that NumPy itself lacks. NULL: raised. */
-static PyObject *find_ml_dtype(const struct pier_py_dtype *dtype)
-{
-	PyObject *module = PyImport_ImportModule("ml_dtypes");
-	PyObject *found = module ? PyObject_GetAttrString(module, dtype->name) : NULL;
-
-	if (!found && (PyErr_ExceptionMatches(PyExc_ImportError) ||
-		       PyErr_ExceptionMatches(PyExc_AttributeError)))
-		PyErr_Format(PyExc_TypeError,
-			     "NumPy has no %s%s: use DLPack, or a view of the dtype %s",
-			     dtype->name, module ? "" : " without the package ml_dtypes",
-			     pier_py_dtype_size(dtype) == 1 ? "uint8" : "uint16");
-	Py_XDECREF(module);
-	return found;
-}
-
-/* NumPy calls this if the buffer protocol fails, which it otherwise hides. */
-static PyObject *make_array(struct pier_py_view *self, PyObject *numpy)
-{
-	PyObject *integers = pier_py_view_as_integers(self), *memory = NULL,
-		 *array = NULL;
-	PyObject *dtype = NULL, *typed = NULL;
-
-	if (integers)
-		memory = PyMemoryView_FromObject(integers);
-	if (memory)
-		array = PyObject_CallMethod(numpy, "asarray", "O", memory);
-	if (array && self->dtype->format)
-		typed = Py_NewRef(array);
-	else if (array)
-		dtype = find_ml_dtype(self->dtype);
-	if (dtype)
-		typed = PyObject_CallMethod(array, "view", "O", dtype);
-	Py_XDECREF(dtype);
-	Py_XDECREF(array);
-	Py_XDECREF(memory);
-	Py_XDECREF(integers);
-	return typed;
-}
-
-static PyObject *export_array(struct pier_py_view *self, PyObject *arguments,
-			      PyObject *keywords)
-{
-	static char *names[] = { "dtype", "copy", NULL };
-	PyObject *dtype = Py_None, *copy = Py_None, *array, *result = NULL;
-	PyObject *numpy, *convert = NULL, *given = NULL, *options = NULL;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OO:__array__", names,
-					 &dtype, &copy))
-		return NULL;
-	numpy = PyImport_ImportModule("numpy");
-	array = numpy ? make_array(self, numpy) : NULL;
-	if (array) {
-		convert = PyObject_GetAttrString(numpy, "array");
-		given = PyTuple_Pack(1, array);
-		/* None: only if needed, as False before NumPy 2. */
-		options = Py_BuildValue("{sOsO}", "dtype", dtype, "copy", copy);
-	}
-	if (convert && given && options)
-		result = PyObject_Call(convert, given, options);
-	Py_XDECREF(options);
-	Py_XDECREF(given);
-	Py_XDECREF(convert);
-	Py_XDECREF(array);
-	Py_XDECREF(numpy);
-	return result;
-}
-
-/* Call a method for a View of all bytes of a buffer. */
-static PyObject *call_for_buffer(struct pier_py_buffer *buffer,
-				 PyObject *(*method)(struct pier_py_view *view,
-						     PyObject *arguments,
-						     PyObject *keywords),
-				 PyObject *arguments, PyObject *keywords)
-{
-	PyObject *view = PyObject_CallMethod((PyObject *)buffer, "view", NULL);
-	PyObject *result = NULL;
-
-	if (view)
-		result = method((struct pier_py_view *)view, arguments, keywords);
-	Py_XDECREF(view);
-	return result;
-}
-
-static PyObject *export_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
-				     PyObject *keywords)
-{
-	return call_for_buffer(buffer, export_array, arguments, keywords);
-}
 
 /* A tensor that a consumer has, with its shape and strides behind it. */
 struct exported_tensor {
@@ -331,50 +241,19 @@ static PyObject *get_dlpack_device(struct pier_py_view *view, PyObject *Py_UNUSE
 	return Py_BuildValue("(ii)", (int)device.type, (int)device.id);
 }
 
-static PyObject *export_buffer_dlpack(struct pier_py_buffer *buffer, PyObject *arguments,
-				      PyObject *keywords)
-{
-	return call_for_buffer(buffer, export_dlpack, arguments, keywords);
-}
-
-static PyObject *get_buffer_dlpack_device(struct pier_py_buffer *buffer, PyObject *unused)
-{
-	PyObject *view = PyObject_CallMethod((PyObject *)buffer, "view", NULL);
-	PyObject *device = view ? get_dlpack_device((struct pier_py_view *)view, unused)
-				: NULL;
-
-	Py_XDECREF(view);
-	return device;
-}
-
-#define EXPORT_METHODS(array, dlpack, dlpack_device)                                     \
-	{ "__array__", PIER_PY_METHOD(array), METH_VARARGS | METH_KEYWORDS,              \
-	  "__array__($self, dtype=None, copy=None)\n--\n\n"                              \
-	  "Return the memory as an array of NumPy, with a dtype of ml_dtypes for "       \
-	  "types\n"                                                                      \
-	  "that NumPy lacks. numpy.asarray() calls it." },                               \
-		{ "__dlpack__", PIER_PY_METHOD(dlpack), METH_VARARGS | METH_KEYWORDS,    \
-		  "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, " \
-		  "copy=None)\n"                                                         \
-		  "--\n\n"                                                               \
-		  "Export the memory for from_dlpack() of an array library, without a "  \
-		  "copy.\n"                                                              \
-		  "BufferError: it cannot be done so." },                                \
-		{ "__dlpack_device__", PIER_PY_METHOD(dlpack_device), METH_NOARGS,       \
-		  "__dlpack_device__($self)\n--\n\n"                                     \
-		  "Return the type and the number of the device, as in DLPack." },       \
-	{                                                                                \
-		NULL                                                                     \
-	}
-
-static PyMethodDef view_methods[] = { EXPORT_METHODS(export_array, export_dlpack,
-						     get_dlpack_device) };
-static PyMethodDef buffer_methods[] = { EXPORT_METHODS(
-	export_buffer_array, export_buffer_dlpack, get_buffer_dlpack_device) };
+static PyMethodDef view_methods[] = {
+	{ "__dlpack__", PIER_PY_METHOD(export_dlpack), METH_VARARGS | METH_KEYWORDS,
+	  "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, "
+	  "copy=None)\n--\n\n"
+	  "Export the memory for from_dlpack() of an array library, without a copy.\n"
+	  "BufferError: it cannot be done so." },
+	{ "__dlpack_device__", PIER_PY_METHOD(get_dlpack_device), METH_NOARGS,
+	  "__dlpack_device__($self)\n--\n\n"
+	  "Return the type and the number of the device, as in DLPack." },
+	{ NULL },
+};
 
 int pier_py_add_view_export(PyObject *Py_UNUSED(module))
 {
-	if (pier_py_add_methods(pier_py_view_type, view_methods) < 0)
-		return -1;
-	return pier_py_add_methods(pier_py_buffer_type, buffer_methods);
+	return pier_py_add_methods(pier_py_view_type, view_methods);
 }

@@ -81,7 +81,8 @@ class Buffer(_Closable, _Array):
     @classmethod
     def wrap(cls, obj: Any, /) -> Self: ...
     address: Final[int]
-    memory: Final[str]
+    @property
+    def memory(self) -> str: ...
     info: Final[BufferInfo]
     def view(self, shape: Sequence[int] | int | None = None, dtype: Any = "uint8", offset: int = 0) -> View: ...
     def copy_to(self, offset: int, data: _Bytes) -> None: ...
@@ -236,7 +237,8 @@ class Ring(_Closable):
     buffer: Final[Buffer]
     region: Final[Region]
     slot_size: Final[int]
-    mappable: Final[bool]
+    @property
+    def mappable(self) -> bool: ...
     free: Final[int]
     status: Final[RingStatus]
     def sources(self, pairs: Sequence[tuple[Channel, Remote]], /) -> RingSources: ...
