@@ -200,15 +200,16 @@ static int exchange_nonces(const struct soft_connection *connection,
 	if (!error)
 		error = receive_all(fd, challenge, sizeof(challenge), deadline);
 	if (!error && (!pier_soft_may_choose(hello.ciphers, *cipher) ||
-		       !pier_soft_agree(&share, challenge, early->agreed)))
+		       !pier_soft_agree(&share, challenge, early->session.agreed)))
 		error = -ECONNREFUSED;
 	explicit_bzero(&share, sizeof(share));
 	if (error)
 		return error;
-	early->cipher = *cipher;
-	pier_soft_hash_transcript(bytes, challenge, early->cipher, early->transcript);
+	early->session.cipher = *cipher;
+	pier_soft_hash_transcript(bytes, challenge, early->session.cipher,
+				  early->session.transcript);
 	early->proven = pier_soft_proves(connection->peer_address.secret,
-					 SOFT_LISTENER_PROVES, early->transcript,
+					 SOFT_LISTENER_PROVES, early->session.transcript,
 					 challenge + SOFT_SHARE_SIZE);
 	if (early->proven)
 		return 0;
@@ -228,7 +229,8 @@ static int introduce_unix(const struct soft_connection *connection,
 		return error;
 	if (!sealed) /* otherwise the listener does not accept it */
 		shared = pier_soft_create_shared_memory();
-	error = prove_ourselves(connection, fd, early->transcript, deadline, &shared);
+	error = prove_ourselves(connection, fd, early->session.transcript, deadline,
+				&shared);
 	if (!error && shared) {
 		early->fifo = pier_soft_create_fifo(shared, 0, 1);
 		/* The peer relies on this order. */
@@ -319,8 +321,8 @@ static int call_one(const struct soft_connection *connection,
 	if (!error)
 		error = exchange_nonces(connection, attr, fd, true, deadline, early);
 	if (!error)
-		error = prove_ourselves(connection, fd, early->transcript, deadline,
-					&shared);
+		error = prove_ourselves(connection, fd, early->session.transcript,
+					deadline, &shared);
 	if (!error)
 		early->fd = pier_take_fd(&fd);
 	return error;

@@ -46,8 +46,8 @@ static struct soft_early_stream stream_for_peer(const struct soft_connection *co
 		fd, fd, fifo, &connection->node->gid, connection->end->qpn);
 
 	early.proven = false;
-	pier_soft_prove(connection->secret, SOFT_CALLER_IDENTITY, early.transcript,
-			early.proof);
+	pier_soft_prove(connection->secret, SOFT_CALLER_IDENTITY,
+			early.session.transcript, early.proof);
 	return early;
 }
 

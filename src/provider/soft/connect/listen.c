@@ -320,7 +320,7 @@ void pier_soft_close_listeners(struct soft_node *node)
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
-		close_socket(node, listeners->pending[i].fd);
+		close_socket(node, listeners->pending[i].stream.fd);
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	remove_socket(node);
@@ -380,18 +380,23 @@ enum {
 	NO_FD_NANOSECONDS = 100000000
 };
 
+static void free_slot(struct soft_pending *pending)
+{
+	explicit_bzero(&pending->stream, sizeof(pending->stream));
+	pending->stream.fd = -1;
+	pending->step = SOFT_PENDING_FREE;
+	pending->generation++;
+}
+
 static void drop_pending(struct soft_node *node, struct soft_pending *pending,
 			 const char *reason)
 {
 	if (reason)
 		pier_info("soft0: dropped a connection: %s", reason);
-	pier_soft_unwatch(node->engine, pending->fd);
-	pier_soft_hang_up(pending->fd);
+	pier_soft_unwatch(node->engine, pending->stream.fd);
+	pier_soft_hang_up(pending->stream.fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
-	explicit_bzero(pending->agreed, sizeof(pending->agreed));
-	pending->fd = -1;
-	pending->step = SOFT_PENDING_FREE;
-	pending->generation++;
+	free_slot(pending);
 }
 
 /* When a connection may be replaced. */
@@ -436,7 +441,7 @@ static void admit_connection(struct soft_node *node, struct soft_pending *pendin
 	}
 	if (!sealed)
 		pier_soft_accept_fds(fd, true);
-	pending->fd = fd;
+	pending->stream.fd = fd;
 	pending->sealed = sealed;
 	pending->shared_fd = -1;
 	pending->step = SOFT_PENDING_HELLO;
@@ -488,7 +493,7 @@ void pier_soft_accept(struct soft_node *node)
 static bool send_answer(const struct soft_pending *pending, const uint8_t *bytes,
 			size_t length)
 {
-	return send(pending->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	return send(pending->stream.fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
 	       (ssize_t)length;
 }
 
@@ -507,21 +512,24 @@ static const char *answer_hello(struct soft_node *node, struct soft_pending *pen
 	target = pier_soft_find_connection(node, hello.to_qpn);
 	if (!target)
 		return "it asks for a queue pair that does not exist";
-	pending->cipher = pending->sealed ? pier_soft_choose_cipher(hello.ciphers)
-					  : SOFT_PLAIN;
-	if (pending->sealed && pending->cipher == SOFT_PLAIN)
+	pending->stream.session.cipher = pending->sealed
+						 ? pier_soft_choose_cipher(hello.ciphers)
+						 : SOFT_PLAIN;
+	if (pending->sealed && pending->stream.session.cipher == SOFT_PLAIN)
 		return "it offers no cipher that this end has";
 	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
 		return "there are no random numbers";
-	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
+	if (!pier_soft_agree(&share, hello.nonce, pending->stream.session.agreed))
 		return "its half of the key is not valid";
-	pier_soft_hash_transcript(pending->bytes, challenge, pending->cipher,
-				  pending->transcript);
-	pier_soft_prove(target->secret, SOFT_LISTENER_PROVES, pending->transcript,
-			challenge + SOFT_SHARE_SIZE);
-	challenge[SOFT_SHARE_SIZE + SOFT_MAC_SIZE] = (uint8_t)pending->cipher;
-	pending->gid = hello.from;
-	pending->qpn = hello.from_qpn;
+	pier_soft_hash_transcript(pending->bytes, challenge,
+				  pending->stream.session.cipher,
+				  pending->stream.session.transcript);
+	pier_soft_prove(target->secret, SOFT_LISTENER_PROVES,
+			pending->stream.session.transcript, challenge + SOFT_SHARE_SIZE);
+	challenge[SOFT_SHARE_SIZE + SOFT_MAC_SIZE] =
+		(uint8_t)pending->stream.session.cipher;
+	pending->stream.gid = hello.from;
+	pending->stream.qpn = hello.from_qpn;
 	pending->target_qpn = hello.to_qpn;
 	pending->step = SOFT_PENDING_PROOF;
 	pending->have = 0;
@@ -533,26 +541,15 @@ static const char *answer_hello(struct soft_node *node, struct soft_pending *pen
 static void hand_over_stream(struct soft_node *node, struct soft_pending *pending,
 			     struct soft_connection *target, struct soft_fifo *fifo)
 {
-	struct soft_early_stream early = {
-		.fd = pending->fd,
-		.tx_fd = pending->fd,
-		.fifo = fifo,
-		.gid = pending->gid,
-		.qpn = pending->qpn,
-		.cipher = pending->cipher,
-	};
+	struct soft_early_stream *stream = &pending->stream;
 
-	memcpy(early.transcript, pending->transcript, SOFT_MAC_SIZE);
-	memcpy(early.agreed, pending->agreed, SOFT_SHARE_SIZE);
-	explicit_bzero(pending->agreed, sizeof(pending->agreed));
-	memcpy(early.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
-	pier_soft_unwatch(node->engine, pending->fd);
-	pending->fd = -1;
-	pending->step = SOFT_PENDING_FREE;
-	pending->generation++;
-	pier_soft_tune_stream(early.fd);
-	pier_soft_store_stream(target, &early);
-	explicit_bzero(&early, sizeof(early));
+	stream->tx_fd = stream->fd;
+	stream->fifo = fifo;
+	memcpy(stream->proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
+	pier_soft_unwatch(node->engine, stream->fd);
+	pier_soft_tune_stream(stream->fd);
+	pier_soft_store_stream(target, stream);
+	free_slot(pending);
 }
 
 /* Uses the memory that came with the proof, if any, now that the proof is valid. */
@@ -575,13 +572,13 @@ static const char *answer_proof(struct soft_node *node, struct soft_pending *pen
 
 	if (!target)
 		return "its queue pair is gone";
-	if (!pier_soft_proves(target->secret, SOFT_CALLER_PROVES, pending->transcript,
-			      pending->bytes))
+	if (!pier_soft_proves(target->secret, SOFT_CALLER_PROVES,
+			      pending->stream.session.transcript, pending->bytes))
 		return "it does not know the secret";
 	fifo = attach_shared_memory(pending);
 	pier_soft_prove(target->secret,
 			fifo ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
-			pending->transcript, welcome);
+			pending->stream.session.transcript, welcome);
 	if (!send_answer(pending, welcome, sizeof(welcome))) {
 		pier_soft_free_fifo(fifo);
 		return "it does not take the answer";
@@ -626,7 +623,7 @@ static ssize_t receive_pending(struct soft_pending *pending, uint32_t wanted)
 		.msg_control = has_room ? control : NULL,
 		.msg_controllen = has_room ? CMSG_LEN(sizeof(int)) : 0,
 	};
-	ssize_t received = recvmsg(pending->fd, &message,
+	ssize_t received = recvmsg(pending->stream.fd, &message,
 				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (received <= 0 || take_fd(pending, &message))

@@ -112,7 +112,7 @@ static bool check_peer_identity(const struct soft_connection *connection,
 		return true;
 	return connection->has_peer_address &&
 	       pier_soft_proves(connection->peer_address.secret, SOFT_CALLER_IDENTITY,
-				early->transcript, early->proof);
+				early->session.transcript, early->proof);
 }
 
 /* Whether the peer has hung up. Bytes that it sent before are then of no use. */
@@ -148,7 +148,7 @@ void pier_soft_free_stream(struct soft_early_stream *early)
 	pier_soft_free_fifo(early->fifo);
 	early->fd = early->tx_fd = -1;
 	early->fifo = NULL;
-	explicit_bzero(early->agreed, sizeof(early->agreed));
+	explicit_bzero(&early->session, sizeof(early->session));
 }
 
 void pier_soft_discard_stream(struct soft_connection *connection)
@@ -160,22 +160,15 @@ void pier_soft_discard_stream(struct soft_connection *connection)
  * Both secrets are known here, and no frame has been sent or read yet. Of the two ends
  * of a sealed link only the caller has `proven` set.
  */
-static struct soft_seal *seal_parked(struct soft_connection *connection,
-				     const struct soft_early_stream *early)
+static struct soft_seal *seal_parked(const struct soft_connection *connection,
+				     struct soft_early_stream *early)
 {
-	struct soft_session session;
-	struct soft_seal *seal;
-	uint8_t *listener = session.secrets, *caller = listener + SOFT_SECRET_SIZE;
+	uint8_t *listener = early->session.secrets, *caller = listener + SOFT_SECRET_SIZE;
 
 	memcpy(early->proven ? caller : listener, connection->secret, SOFT_SECRET_SIZE);
 	memcpy(early->proven ? listener : caller, connection->peer_address.secret,
 	       SOFT_SECRET_SIZE);
-	session.cipher = early->cipher;
-	memcpy(session.transcript, early->transcript, SOFT_MAC_SIZE);
-	memcpy(session.agreed, early->agreed, SOFT_SHARE_SIZE);
-	seal = pier_soft_create_seal(&session, early->proven);
-	explicit_bzero(&session, sizeof(session));
-	return seal;
+	return pier_soft_create_seal(&early->session, early->proven);
 }
 
 /*
@@ -199,6 +192,7 @@ bool pier_soft_adopt_stream(struct soft_connection *connection)
 	struct soft_early_stream early = connection->early;
 	uint32_t qpn = connection->end->qpn;
 	struct soft_seal *seal = NULL;
+	bool sealed;
 
 	if (early.fd < 0)
 		return false;
@@ -208,18 +202,18 @@ bool pier_soft_adopt_stream(struct soft_connection *connection)
 		pier_soft_discard_stream(connection);
 		return false;
 	}
-	if (early.cipher != SOFT_PLAIN) {
+	sealed = early.session.cipher != SOFT_PLAIN;
+	if (sealed)
 		seal = seal_parked(connection, &early);
-		if (!seal) {
-			pier_warning("soft0: QP %#x dropped a connection: no memory or "
-				     "fd to encrypt it",
-				     qpn);
-			pier_soft_discard_stream(connection);
-			return false;
-		}
+	explicit_bzero(&early.session, sizeof(early.session));
+	if (sealed && !seal) {
+		pier_warning("soft0: QP %#x dropped a connection: no memory or fd to "
+			     "encrypt it",
+			     qpn);
+		pier_soft_discard_stream(connection);
+		return false;
 	}
-	explicit_bzero(connection->early.agreed, sizeof(early.agreed));
-	explicit_bzero(early.agreed, sizeof(early.agreed));
+	explicit_bzero(&connection->early.session, sizeof(early.session));
 	connection->early.fd = connection->early.tx_fd = -1;
 	connection->early.fifo = NULL;
 	return pier_soft_attach_link(connection->link, early.fd, early.tx_fd, early.fifo,

@@ -21,6 +21,22 @@ struct soft_end;
 struct soft_link;
 struct soft_fifo;
 
+/*
+ * An authenticated stream whose queue pair is not ready for it: it becomes the link when
+ * the queue pair goes to RTR.
+ */
+struct soft_early_stream {
+	int fd;	   /* -1: none */
+	int tx_fd; /* differs if a queue pair talks to itself */
+	struct soft_fifo *fifo;
+	union ibv_gid gid;
+	uint32_t qpn;
+	bool proven; /* the peer is authenticated: always if this end called */
+	/* The result of the handshake; the secrets are filled in when it is adopted. */
+	struct soft_session session;
+	uint8_t proof[SOFT_MAC_SIZE];
+};
+
 /* A connection that is not authenticated yet. */
 enum soft_pending_step {
 	SOFT_PENDING_FREE,
@@ -30,18 +46,14 @@ enum soft_pending_step {
 
 struct soft_pending {
 	enum soft_pending_step step;
-	int fd;
-	bool sealed; /* pier_soft_must_seal() */
-	enum soft_cipher cipher;
+	struct soft_early_stream stream; /* what is known of it */
+	bool sealed;			 /* pier_soft_must_seal() */
 	int shared_fd; /* came with the proof of a link that is not sealed; -1: none */
 	uint64_t deadline;
 	uint32_t generation;
 	uint32_t have;
 	uint8_t bytes[96];
-	uint8_t transcript[SOFT_MAC_SIZE];
-	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
-	union ibv_gid gid;
-	uint32_t qpn, target_qpn;
+	uint32_t target_qpn;
 };
 
 /* The sockets on which peers of other processes connect. */
@@ -101,23 +113,6 @@ struct soft_node *pier_soft_hold_registry(const union ibv_gid *gid);
 void pier_soft_release_registry(void);
 
 /* All below: with the engine locked. */
-
-/*
- * An authenticated stream whose queue pair is not ready for it: it becomes the link when
- * the queue pair goes to RTR.
- */
-struct soft_early_stream {
-	int fd;	   /* -1: none */
-	int tx_fd; /* differs if a queue pair talks to itself */
-	struct soft_fifo *fifo;
-	union ibv_gid gid;
-	uint32_t qpn;
-	bool proven; /* the peer is authenticated: always if this end called */
-	uint8_t transcript[SOFT_MAC_SIZE];
-	enum soft_cipher cipher;
-	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
-	uint8_t proof[SOFT_MAC_SIZE];
-};
 
 /* The secrets and addresses by which a queue pair and its peer find each other. */
 struct soft_connection {
