@@ -116,21 +116,13 @@ enum {
 	SPIN_NANOSECONDS = 20000
 };
 
-static bool fifo_has_bytes(const struct soft_fifo *fifo)
-{
-	return atomic_load(&fifo->in->head) != fifo->taken;
-}
-
-static bool fifo_has_room(const struct soft_fifo *fifo)
-{
-	return fifo->put - atomic_load(&fifo->out->tail) != SOFT_FIFO_SIZE;
-}
-
 /* Whether there is something that the link does not know yet. */
 static bool find_fifo_activity(struct soft_link *link)
 {
-	bool bytes = !link->readable && fifo_has_bytes(link->fifo);
-	bool room = !link->writable && fifo_has_room(link->fifo);
+	const struct soft_fifo *fifo = link->fifo;
+	bool bytes = !link->readable && atomic_load(&fifo->in->head) != fifo->taken;
+	bool room = !link->writable &&
+		    fifo->put - atomic_load(&fifo->out->tail) != SOFT_FIFO_SIZE;
 
 	link->readable |= bytes;
 	link->writable |= room;

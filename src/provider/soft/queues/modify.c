@@ -91,8 +91,7 @@ static void free_qp(struct soft_qp *qp)
 	if (qp->builder)
 		pthread_mutex_destroy(&qp->builder->lock);
 	free(qp->builder);
-	free(qp->rq.slots);
-	free(qp->rq.sges);
+	pier_soft_free_recvs(&qp->rq.recvs);
 	pthread_mutex_destroy(&qp->sq.lock);
 	pthread_mutex_destroy(&qp->rq.lock);
 	pthread_mutex_destroy(&qp->ibv.mutex);
@@ -118,10 +117,8 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
 	pthread_mutex_init(&qp->rq.lock, NULL);
-	qp->rq.depth = qp->init.cap.max_recv_wr;
-	qp->rq.max_sge = qp->init.cap.max_recv_sge;
-	recvs = pier_soft_allocate_recvs(qp->rq.depth, qp->rq.max_sge, &qp->rq.slots,
-					 &qp->rq.sges);
+	recvs = pier_soft_allocate_recvs(&qp->rq.recvs, qp->init.cap.max_recv_wr,
+					 qp->init.cap.max_recv_sge);
 	if (attr->qp_type == IBV_QPT_UD)
 		qp->ud.destinations = calloc(qp->sq.depth + 1,
 					     sizeof(*qp->ud.destinations));
@@ -366,19 +363,12 @@ static const struct masks *find_masks(enum ibv_qp_type type, enum ibv_qp_state f
 	return NULL;
 }
 
-static unsigned int read_number(const struct ibv_qp_attr *attr,
-				const struct attribute *attribute)
-{
-	const char *member = (const char *)attr + attribute->offset;
-
-	return attribute->size == 1   ? *(const uint8_t *)member
-	       : attribute->size == 2 ? *(const uint16_t *)member
-				      : *(const uint32_t *)member;
-}
-
 static int check_range(const struct ibv_qp_attr *attr, const struct attribute *attribute)
 {
-	unsigned int value = read_number(attr, attribute);
+	const char *member = (const char *)attr + attribute->offset;
+	unsigned int value = attribute->size == 1   ? *(const uint8_t *)member
+			     : attribute->size == 2 ? *(const uint16_t *)member
+						    : *(const uint32_t *)member;
 
 	if (value >= attribute->least && value <= attribute->most)
 		return 0;

@@ -233,6 +233,7 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 {
 	struct soft_recv_queue *rq = &qp->rq;
 	uint64_t head = atomic_load_explicit(&rq->head, memory_order_relaxed);
+	int error;
 
 	if (qp->srq)
 		return pier_fail(EINVAL, "soft0: QP %#x has a shared receive queue",
@@ -240,16 +241,13 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return pier_fail(EINVAL, "soft0: QP %#x accepts receives from INIT on",
 				 qp->ibv.qp_num);
-	if (head - atomic_load_explicit(&rq->tail, memory_order_acquire) >= rq->depth)
-		return pier_fail(ENOMEM,
-				 "soft0: the receive queue of %u requests is full",
-				 rq->depth);
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
-		return pier_fail(EINVAL, "soft0: %d elements, the receive queue takes %u",
-				 wr->num_sge, rq->max_sge);
-	pier_soft_store_recv(&rq->slots[head % rq->depth], wr);
-	atomic_store_explicit(&rq->head, head + 1, memory_order_release);
-	return 0;
+	error = pier_soft_store_recv(
+		&rq->recvs, head,
+		head - atomic_load_explicit(&rq->tail, memory_order_acquire), wr,
+		"receive queue");
+	if (!error)
+		atomic_store_explicit(&rq->head, head + 1, memory_order_release);
+	return error;
 }
 
 /* No doorbell: the engine reads the queue when a message comes. */

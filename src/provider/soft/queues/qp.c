@@ -70,7 +70,7 @@ void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 
 const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
 {
-	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
+	return qp->srq ? &qp->taken.recv : pier_soft_recv_at(&qp->rq.recvs, qp->rq.done);
 }
 
 void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,

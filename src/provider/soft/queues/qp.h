@@ -68,9 +68,7 @@ struct soft_send_queue {
 
 struct soft_recv_queue {
 	pthread_mutex_t lock;
-	struct soft_recv *slots;
-	struct ibv_sge *sges;
-	uint32_t depth, max_sge;
+	struct soft_recvs recvs;
 	_Atomic uint64_t head, tail;
 	uint64_t done;
 };

@@ -84,17 +84,6 @@ static enum soft_syndrome find_word(struct soft_qp *qp, const struct soft_header
 							       : SOFT_NAK_INVALID_REQUEST;
 }
 
-/* NO_NAK: the word exists, and the peer may change it. */
-static enum soft_syndrome check_atomic(struct soft_qp *qp,
-				       const struct soft_header *header)
-{
-	struct word word;
-
-	if (pier_soft_atomic_cap() == IBV_ATOMIC_NONE)
-		return SOFT_NAK_INVALID_REQUEST;
-	return find_word(qp, header, &word);
-}
-
 /* No thread waits on `nobody`; a waiter on the word may be woken, which is allowed. */
 static bool is_word_writable(uint64_t *memory)
 {
@@ -264,9 +253,11 @@ static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 
 static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
 {
-	enum soft_syndrome syndrome = check_atomic(qp, header);
+	struct word word;
+	enum soft_syndrome syndrome = find_word(qp, header, &word);
 
-	if (syndrome == SOFT_NO_NAK && is_read_limit_reached(qp))
+	if (pier_soft_atomic_cap() == IBV_ATOMIC_NONE ||
+	    (syndrome == SOFT_NO_NAK && is_read_limit_reached(qp)))
 		syndrome = SOFT_NAK_INVALID_REQUEST;
 	if (syndrome == SOFT_NO_NAK)
 		qp->link.target = SOFT_TO_OPERANDS;

@@ -18,43 +18,27 @@ static int check_init(const struct ibv_srq_attr *attr)
 			 attr->max_wr, SOFT_MAX_WR, attr->max_sge, SOFT_MAX_SGE);
 }
 
-static void free_srq(struct soft_srq *srq)
-{
-	free(srq->slots);
-	free(srq->sges);
-	pthread_mutex_destroy(&srq->lock);
-	free(srq);
-}
-
-bool pier_soft_allocate_recvs(uint32_t depth, uint32_t max_sge,
-			      struct soft_recv **ret_slots, struct ibv_sge **ret_sges)
+bool pier_soft_allocate_recvs(struct soft_recvs *ret_recvs, uint32_t depth,
+			      uint32_t max_sge)
 {
 	struct soft_recv *slots = calloc((size_t)depth + 1, sizeof(*slots));
 	struct ibv_sge *sges = calloc((size_t)depth * max_sge + 1, sizeof(*sges));
 
-	for (uint32_t i = 0; slots && sges && i < depth; i++)
+	if (!slots || !sges) {
+		free(slots);
+		free(sges);
+		return false;
+	}
+	for (uint32_t i = 0; i < depth; i++)
 		slots[i].sges = sges + (size_t)i * max_sge;
-	*ret_slots = slots;
-	*ret_sges = sges;
-	return slots && sges;
+	*ret_recvs = (struct soft_recvs){ slots, sges, depth, max_sge };
+	return true;
 }
 
-static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
+void pier_soft_free_recvs(struct soft_recvs *recvs)
 {
-	struct soft_srq *srq = calloc(1, sizeof(*srq));
-
-	if (!srq)
-		return NULL;
-	pthread_mutex_init(&srq->lock, NULL);
-	pier_soft_init_event_source(&srq->events, &srq->ibv);
-	srq->depth = attr->max_wr;
-	srq->max_sge = attr->max_sge;
-	if (!pier_soft_allocate_recvs(srq->depth, srq->max_sge, &srq->slots,
-				      &srq->sges)) {
-		free_srq(srq);
-		return NULL;
-	}
-	return srq;
+	free(recvs->slots);
+	free(recvs->sges);
 }
 
 /* srq_limit has no meaning here (ibv_create_srq(3)). */
@@ -65,9 +49,14 @@ struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr
 
 	if (error)
 		return pier_null_with(error);
-	srq = allocate_srq(&attr->attr);
-	if (!srq)
+	srq = calloc(1, sizeof(*srq));
+	if (!srq || !pier_soft_allocate_recvs(&srq->recvs, attr->attr.max_wr,
+					      attr->attr.max_sge)) {
+		free(srq);
 		return pier_null_with(-ENOMEM);
+	}
+	pthread_mutex_init(&srq->lock, NULL);
+	pier_soft_init_event_source(&srq->events, &srq->ibv);
 	srq->ibv.context = pd->context;
 	srq->ibv.pd = pd;
 	srq->ibv.srq_context = attr->srq_context;
@@ -86,36 +75,30 @@ static void copy_recv(struct soft_recv *to, const struct soft_recv *from)
 static int resize_srq(struct soft_srq *srq, uint32_t depth)
 {
 	uint64_t used = srq->head - atomic_load(&srq->freed);
-	struct soft_recv *slots;
-	struct ibv_sge *sges;
+	struct soft_recvs recvs;
 
 	if (depth < 1 || depth > SOFT_MAX_WR || depth < used || depth < srq->limit)
 		return pier_fail(EINVAL,
 				 "soft0: %u requests for a shared receive queue in which "
 				 "%llu are outstanding; the limit is %d",
 				 depth, (unsigned long long)used, SOFT_MAX_WR);
-	if (!pier_soft_allocate_recvs(depth, srq->max_sge, &slots, &sges)) {
-		free(slots);
-		free(sges);
+	if (!pier_soft_allocate_recvs(&recvs, depth, srq->recvs.max_sge))
 		return -ENOMEM;
-	}
 	for (uint64_t i = srq->taken; i != srq->head; i++)
-		copy_recv(&slots[i % depth], &srq->slots[i % srq->depth]);
-	free(srq->slots);
-	free(srq->sges);
-	srq->slots = slots;
-	srq->sges = sges;
-	srq->depth = depth;
+		copy_recv(pier_soft_recv_at(&recvs, i),
+			  pier_soft_recv_at(&srq->recvs, i));
+	pier_soft_free_recvs(&srq->recvs);
+	srq->recvs = recvs;
 	return 0;
 }
 
 static int set_limit(struct soft_srq *srq, uint32_t limit)
 {
-	if (limit > srq->depth)
+	if (limit > srq->recvs.depth)
 		return pier_fail(EINVAL,
 				 "soft0: srq_limit %u: the shared receive queue has %u "
 				 "requests",
-				 limit, srq->depth);
+				 limit, srq->recvs.depth);
 	srq->limit = limit;
 	return 0;
 }
@@ -146,8 +129,8 @@ int pier_soft_query_srq(struct ibv_srq *ibv_srq, struct ibv_srq_attr *ret_attr)
 
 	pthread_mutex_lock(&srq->lock);
 	*ret_attr = (struct ibv_srq_attr){
-		.max_wr = srq->depth,
-		.max_sge = srq->max_sge,
+		.max_wr = srq->recvs.depth,
+		.max_sge = srq->recvs.max_sge,
 		.srq_limit = srq->limit,
 	};
 	pthread_mutex_unlock(&srq->lock);
@@ -163,22 +146,9 @@ int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
 			EBUSY, "soft0: queue pairs still use the shared receive queue");
 	pier_soft_retire_event_source(ibv_srq->context, &srq->events);
 	atomic_fetch_sub(&soft_pd(ibv_srq->pd)->users, 1);
-	free_srq(srq);
-	return 0;
-}
-
-static int queue_recv(struct soft_srq *srq, const struct ibv_recv_wr *wr)
-{
-	if (srq->head - atomic_load_explicit(&srq->freed, memory_order_acquire) >=
-	    srq->depth)
-		return pier_fail(ENOMEM,
-				 "soft0: the shared receive queue of %u requests is full",
-				 srq->depth);
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
-		return pier_fail(EINVAL,
-				 "soft0: %d elements, the shared receive queue takes %u",
-				 wr->num_sge, srq->max_sge);
-	pier_soft_store_recv(&srq->slots[srq->head++ % srq->depth], wr);
+	pier_soft_free_recvs(&srq->recvs);
+	pthread_mutex_destroy(&srq->lock);
+	free(srq);
 	return 0;
 }
 
@@ -191,7 +161,12 @@ int pier_soft_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr,
 
 	pthread_mutex_lock(&srq->lock);
 	for (; wr && !error; wr = error ? wr : wr->next) {
-		error = queue_recv(srq, wr);
+		error = pier_soft_store_recv(
+			&srq->recvs, srq->head,
+			srq->head -
+				atomic_load_explicit(&srq->freed, memory_order_acquire),
+			wr, "shared receive queue");
+		srq->head += !error;
 		if (error)
 			*bad_wr = wr;
 	}
@@ -217,7 +192,7 @@ bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken)
 	there = srq->taken != srq->head;
 	if (there) {
 		ret_taken->recv.sges = ret_taken->sges;
-		copy_recv(&ret_taken->recv, &srq->slots[srq->taken++ % srq->depth]);
+		copy_recv(&ret_taken->recv, pier_soft_recv_at(&srq->recvs, srq->taken++));
 		ret_taken->there = true;
 		check_limit(srq);
 	}
