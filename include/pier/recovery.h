@@ -67,9 +67,10 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  *
  * Outstanding requests are stopped, as when pier_channel_send() times out. Their handles
  * stay valid; the result of a request that had not completed is -ECANCELED. Receives
- * have to be posted again. Memory windows of the channel lose their keys, as in
- * pier_channel_destroy(). Attributes, bound counters and pier_channel_fd() stay. The
- * port is queried again, because its address may have changed.
+ * have to be posted again; those of a receive pool are, by its next call. Memory windows
+ * of the channel lose their keys, as in pier_channel_destroy(). Attributes, bound
+ * counters and pier_channel_fd() stay. The port is queried again, because its address may
+ * have changed.
  *
  * The endpoint has a new generation and a new PSN, far from that of the last packet
  * sent. Late packets of the old connection are therefore not accepted by the new one,

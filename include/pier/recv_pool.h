@@ -42,9 +42,10 @@ PIER_BEGIN_DECLS
  *
  * When a channel breaks, the messages that had arrived are returned first. Then the
  * calls that return messages fail with -EPIPE; pier_error_message() has the cause, and
- * the message names the channel. A pool of one channel fails this way from then on. A
- * shared pool fails once for each broken channel and continues with the others; when no
- * working channel is left, it fails from then on.
+ * the message names the channel. A pool of one channel fails this way until the channel
+ * is reset (<pier/recovery.h>); the next call for a message then posts the slots again,
+ * and the pool continues. A shared pool fails once for each broken channel and continues
+ * with the others; when no working channel is left, it fails from then on.
  *
  * On the channel of a pool for one channel, pier_channel_post_recv() may be used as well.
  * Receives get messages in the order in which they were posted, whether the pool or the

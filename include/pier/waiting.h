@@ -60,8 +60,9 @@ typedef int pier_interrupt_check(void *context);
  * Set the function that can end the waits of the calling thread, for instance because
  * the interpreter of another language has to run a signal handler.
  *
- * A wait that sleeps calls the function after each signal, and every 50 ms. A wait that
- * polls without sleeping (PIER_WAIT_POLL) does not call it. If the function returns a
+ * A wait that sleeps calls the function after each signal, and every 50 ms; a wait for a
+ * counter of the device only every 50 ms. A wait that polls without sleeping
+ * (PIER_WAIT_POLL) does not call it. If the function returns a
  * value other than 0, the wait fails with -EINTR, and has the same effect as a timeout:
  * it stops nothing, unless the call posted the request that it waited for. Waits for the
  * device, of at most a second, are not interrupted.

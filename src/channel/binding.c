@@ -8,6 +8,7 @@
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/sleep.h"
 
 /* Every sentence begins with what the counter was to be bound to. */
 static int refuse_binding(int error, const struct pier_mr *mr, const char *reason)
@@ -251,7 +252,7 @@ static bool has_reached(const struct pier_counter *counter, uint64_t threshold)
 	return pier_counter_read(counter) >= threshold;
 }
 
-/* Returns 0, or -ETIMEDOUT without a sentence. */
+/* Returns 0, -ETIMEDOUT without a sentence, or -EINTR. */
 static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 			     int64_t deadline)
 {
@@ -262,10 +263,10 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	while (!(done = has_reached(counter, threshold)) && !error) {
 		if (threshold < counter->wake_at)
 			counter->wake_at = threshold;
-		error = pier_clock_wait(&counter->grown, &counter->sleeping, deadline);
+		error = pier_sleep_on(&counter->grown, &counter->sleeping, deadline);
 	}
 	pthread_mutex_unlock(&counter->sleeping);
-	return done ? 0 : -error;
+	return done ? 0 : error;
 }
 
 /* The next channel that is not the last one. The bindings of a channel are adjacent. */

@@ -23,6 +23,13 @@ void pier_interrupt_set(pier_interrupt_check *check, void *context)
 	interrupt.context = context;
 }
 
+static int check_interrupt(void)
+{
+	if (interrupt.check && interrupt.check(interrupt.context))
+		return pier_fail(EINTR, "the wait was interrupted");
+	return 0;
+}
+
 int pier_sleep(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	int ready;
@@ -32,7 +39,26 @@ int pier_sleep(struct pollfd *fds, nfds_t count, int timeout_ms)
 	ready = pier_clock_poll(fds, count, timeout_ms);
 	if (ready < 0 && errno != EINTR)
 		return -errno;
-	if (ready <= 0 && interrupt.check && interrupt.check(interrupt.context))
-		return pier_fail(EINTR, "the wait was interrupted");
+	if (ready <= 0 && check_interrupt())
+		return -EINTR;
 	return ready < 0 ? 0 : ready;
+}
+
+int pier_sleep_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+	int64_t next = pier_now() + (int64_t)PIER_INTERRUPT_MS * 1000000;
+	int error;
+
+	if (!interrupt.check || next > deadline)
+		next = deadline;
+	error = -pier_clock_wait(cond, lock, next);
+	if (error != -ETIMEDOUT || !interrupt.check)
+		return error;
+	/* The check may wait for a thread that waits for the lock. */
+	pthread_mutex_unlock(lock);
+	error = check_interrupt();
+	pthread_mutex_lock(lock);
+	if (error)
+		return error;
+	return next == deadline ? -ETIMEDOUT : 0;
 }

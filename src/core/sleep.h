@@ -3,6 +3,8 @@
 #define PIER_CORE_SLEEP_H
 
 #include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
 
 /*
  * poll(2) of every wait of the library. It returns early after a signal, and after
@@ -13,5 +15,13 @@
  * ended the wait; or another error of poll(2), without a sentence.
  */
 int pier_sleep(struct pollfd *fds, nfds_t count, int timeout_ms);
+
+/*
+ * pier_clock_wait() of a wait that the interrupt check can end. The check runs without
+ * the lock.
+ *
+ * Returns 0, also early; -ETIMEDOUT, without a sentence; -EINTR as above.
+ */
+int pier_sleep_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline);
 
 #endif

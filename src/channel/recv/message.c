@@ -99,12 +99,15 @@ static void lend_slot(struct pier_recv_pool *pool, struct pier_channel *channel,
 	};
 }
 
-/* Receives of a channel complete in order: if the oldest has not completed, none has. */
+/*
+ * Receives of a channel complete in order: if the oldest has not completed, none has. A
+ * reset has flushed those that were posted before it.
+ */
 static int take_from_channel(struct pier_recv_pool *pool,
 			     struct pier_pool_message *ret_message)
 {
 	struct pier_channel *channel = pool->channel;
-	struct pier_recv_slot *slot = pool->posted.first;
+	struct pier_recv_slot *slot;
 	struct pier_result result;
 	int done;
 
@@ -112,17 +115,20 @@ static int take_from_channel(struct pier_recv_pool *pool,
 		ret_message->channel = NULL;
 		return pier_fail(EPIPE, "the channel of the receive pool was destroyed");
 	}
-	done = slot ? pier_work_poll(channel, slot->work, &result)
-		    : pier_collect_while_idle(channel);
-	if (done < 0)
-		return done;
-	if (!slot || done == 0)
-		return channel->broken ? report_broken(channel, ret_message) : 0;
-	pier_slots_take(&pool->posted);
-	if (result.error) {
-		pier_pool_put(pool, slot);
+	do {
+		slot = pool->posted.first;
+		done = slot ? pier_work_poll(channel, slot->work, &result)
+			    : pier_collect_while_idle(channel);
+		if (done < 0)
+			return done;
+		if (!slot || done == 0)
+			return channel->broken ? report_broken(channel, ret_message) : 0;
+		pier_slots_take(&pool->posted);
+		if (result.error)
+			pier_pool_put(pool, slot);
+	} while (result.error && !channel->broken);
+	if (result.error)
 		return report_broken(channel, ret_message);
-	}
 	lend_slot(pool, channel, slot, &result, ret_message);
 	return 1;
 }

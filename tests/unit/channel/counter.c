@@ -448,6 +448,27 @@ static void refuses_to_mix_ways_of_counting(void **state)
 	destroy(counter);
 }
 
+static int interrupt_at_second(void *calls)
+{
+	return ++*(int *)calls == 2;
+}
+
+static void wait_can_be_interrupted(void **state)
+{
+	struct pier_counter *counter = counter_of(fake_reset());
+	int calls = 0;
+
+	(void)state;
+	pier_interrupt_set(interrupt_at_second, &calls);
+	expect_result(pier_counter_wait(counter, 1, PATIENT), -EINTR);
+	test_assert_sentence("interrupted");
+	assert_int_equal(calls, 2);
+	/* The check lets it go on. */
+	expect_result(pier_counter_wait(counter, 1, 1), -ETIMEDOUT);
+	pier_interrupt_set(NULL, NULL);
+	destroy(counter);
+}
+
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -465,6 +486,7 @@ int main(void)
 		counter_case(can_be_woken_by_the_caller),
 		counter_case(loses_no_wakeup),
 		counter_case(refuses_to_mix_ways_of_counting),
+		counter_case(wait_can_be_interrupted),
 	};
 
 	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);

@@ -358,6 +358,31 @@ static void delivers_messages_before_an_error(void **state)
 	on_both(delivers_before_it_fails_body);
 }
 
+/* The receives of the old connection are not those of the new one. */
+static void continues_when_its_channel_was_reset(void **state)
+{
+	struct fixture fixture = open_fixture(false);
+	struct pier_pool_message held, message;
+
+	(void)state;
+	arrive(&fixture, 3);
+	held = expect_next(&fixture, 3);
+	expect_ok(pier_channel_cancel(fixture.channel));
+	for (int i = 0; i < 2; i++)
+		expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
+	expect_ok(pier_channel_reset(fixture.channel));
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 0);
+	assert_int_equal(posted(&fixture), COUNT - 1);
+	expect_ok(pier_channel_connect(fixture.channel, &peer));
+	for (uint32_t i = 0; i < COUNT; i++) {
+		arrive(&fixture, i + 1);
+		message = expect_next(&fixture, i + 1);
+		expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	}
+	expect_ok(pier_recv_pool_release(fixture.pool, &held));
+	close_fixture(&fixture);
+}
+
 /* The other channels continue. */
 static void reports_each_broken_channel_once(void **state)
 {
@@ -749,6 +774,7 @@ int main(void)
 		cmocka_unit_test(fills_a_queue_with_fewer_places),
 		cmocka_unit_test(works_beside_other_receives),
 		cmocka_unit_test(delivers_messages_before_an_error),
+		cmocka_unit_test(continues_when_its_channel_was_reset),
 		cmocka_unit_test(reports_each_broken_channel_once),
 		cmocka_unit_test(serves_channels_in_turn),
 		cmocka_unit_test(outlives_shared_channels),
