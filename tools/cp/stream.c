@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -397,11 +398,38 @@ int stream_progress(struct stream *stream)
 	return stream->result;
 }
 
+static void *cancel_channel(void *channel)
+{
+	pier_channel_cancel(channel);
+	return NULL;
+}
+
+/*
+ * A device that withholds completions takes a second, so all channels are cancelled at
+ * the same time: the first one by this thread.
+ */
+static void cancel_channels(const struct stream *stream)
+{
+	bool started[CP_RAILS_MAX] = { false };
+	pthread_t threads[CP_RAILS_MAX];
+
+	for (uint32_t i = stream->rail_count; i-- > 0;) {
+		struct pier_channel *channel = stream->rails[i].channel;
+
+		started[i] = channel && i > 0 &&
+			     pthread_create(&threads[i], NULL, cancel_channel, channel) ==
+				     0;
+		if (channel && !started[i])
+			cancel_channel(channel);
+	}
+	for (uint32_t i = 0; i < stream->rail_count; i++)
+		if (started[i])
+			pthread_join(threads[i], NULL);
+}
+
 void stream_stop(struct stream *stream)
 {
-	for (uint32_t i = 0; i < stream->rail_count; i++)
-		if (stream->rails[i].channel)
-			pier_channel_cancel(stream->rails[i].channel);
+	cancel_channels(stream);
 	/* Nothing is in flight, so it ends at once. */
 	while (stream->result == 0 && (stream->transfer || stream->receiver))
 		stream_progress(stream);
