@@ -299,9 +299,7 @@ int put_header(struct stream *stream, struct slot *slot)
 	pier_put_le64(header + 8, slot->chunk.length);
 	pier_put_le64(header + 16, slot->chunk.hole);
 	memcpy(header + 24, slot->tag, CP_TAG_SIZE);
-	if (stream->ipc)
-		memcpy(stream->headers + place, header, sizeof(header));
-	else if (pier_buffer_copy_to(stream->buffer, place, header, sizeof(header)) < 0)
+	if (pier_buffer_copy_to(stream_memory(stream), place, header, sizeof(header)) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }
@@ -311,13 +309,9 @@ int get_header(struct stream *stream, uint64_t position, struct chunk *ret_chunk
 {
 	size_t place = (size_t)(position % stream->stream_size);
 	uint8_t header[HEADER_SIZE];
-	int error = 0;
+	int error = pier_buffer_copy_from(stream_memory(stream), place, header,
+					  sizeof(header));
 
-	if (stream->ipc)
-		memcpy(header, stream->headers + place, sizeof(header));
-	else
-		error = pier_buffer_copy_from(stream->buffer, place, header,
-					      sizeof(header));
 	if (error)
 		return error;
 	ret_chunk->number = pier_get_le64(header);

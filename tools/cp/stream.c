@@ -12,7 +12,6 @@
 #include "remote/rails.h"
 
 enum {
-	PAGE = 65536,	  /* a multiple of every host page size */
 	CHUNKS_MAX = 256, /* in flight on a rail */
 };
 
@@ -153,10 +152,8 @@ static void report_path(struct cp_report *report, const struct pier_mr *mr)
 static int register_memory(struct stream *stream, struct rail *rail, enum cp_role role,
 			   bool direct, struct failure *failure)
 {
-	struct pier_mr_range range =
-		stream->ipc
-			? pier_mr_range_host(stream->headers, stream->stream_size)
-			: pier_mr_range_buffer(stream->buffer, 0, stream->stream_size);
+	struct pier_mr_range range = pier_mr_range_buffer(stream_memory(stream), 0,
+							  stream->stream_size);
 	const char *reason = stream->report.reason;
 	struct pier_mr_attr attr;
 
@@ -243,14 +240,9 @@ int open_stream(struct stream *stream, enum cp_role role,
 							     : stream->depth;
 	stream->stream_size = stream->depth *
 			      (stream->ipc ? PIER_STREAM_BLOCK : stream_stride(stream));
-	if (stream->ipc) {
-		size_t length = ((size_t)stream->stream_size + PAGE - 1) / PAGE * PAGE;
-
-		stream->headers = aligned_alloc(PAGE, length);
-		if (!stream->headers)
-			return fail(control->failure, EXIT_DEVICE, "out of memory");
-		memset(stream->headers, 0, length);
-	}
+	if (stream->ipc &&
+	    pier_buffer_alloc("host", stream->stream_size, &stream->headers) < 0)
+		return fail_pier(control->failure, EXIT_DEVICE);
 	for (uint32_t i = 0; i < stream->rail_count; i++)
 		/* The first device may choose the memory. */
 		if (open_device(stream, &stream->rails[i], pairs[i].device,
@@ -309,11 +301,11 @@ int close_stream(struct stream *stream)
 		left |= pier_mr_dereg(rail->mr) < 0;
 	}
 	left |= !stream->borrowed && pier_buffer_free(stream->buffer) < 0;
+	left |= pier_buffer_free(stream->headers) < 0;
 	for (uint32_t i = 0; i < CP_RAILS_MAX; i++) {
 		left |= pier_pd_dealloc(stream->rails[i].pd) < 0;
 		left |= pier_device_close(stream->rails[i].device) < 0;
 	}
-	free(stream->headers);
 	memset(stream, 0, sizeof(*stream));
 	return left;
 }

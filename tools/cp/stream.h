@@ -27,9 +27,9 @@ struct stream {
 	struct rail rails[CP_RAILS_MAX];
 	uint32_t rail_count;
 	struct pier_buffer *buffer;
-	bool borrowed;		  /* the buffer is another stream's */
-	struct pier_buffer *peer; /* with ipc, the sender's: the receiver's buffer */
-	uint8_t *headers;	  /* with ipc: the stream's memory, for headers alone */
+	bool borrowed;		     /* the buffer is another stream's */
+	struct pier_buffer *peer;    /* with ipc, the sender's: the receiver's buffer */
+	struct pier_buffer *headers; /* with ipc, which is the stream's memory then */
 	uint64_t stream_size;
 	struct pier_transfer *transfer; /* the sender's end of the stream */
 	struct pier_receiver *receiver; /* the receiver's */
@@ -61,6 +61,12 @@ int stream_close_peer(struct stream *stream);
 /* Close everything that is open. Returns 1 if something is still in use, which is a bug.
  */
 int close_stream(struct stream *stream);
+
+/* Where the records are. */
+static inline struct pier_buffer *stream_memory(const struct stream *stream)
+{
+	return stream->ipc ? stream->headers : stream->buffer;
+}
 
 /* The bytes of a record with a whole chunk. */
 static inline size_t stream_stride(const struct stream *stream)
