@@ -15,12 +15,6 @@ struct queue {
 	struct job *first, **last;
 };
 
-struct worker {
-	pthread_t thread;
-	struct workers *workers;
-	void *scratch;
-};
-
 struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t wanted;
@@ -29,7 +23,10 @@ struct workers {
 	int event;
 	unsigned int busy; /* accessed by the owner's thread only */
 	unsigned int count;
-	struct worker all[CP_THREADS_MAX];
+	pthread_t threads[CP_THREADS_MAX];
+	uint8_t *scratch;
+	size_t scratch_size;   /* of each thread */
+	unsigned int equipped; /* threads that have taken theirs */
 };
 
 static void append_job(struct queue *queue, struct job *job)
@@ -53,11 +50,12 @@ static struct job *take_first_job(struct queue *queue)
 
 static void *run_worker(void *argument)
 {
-	struct worker *worker = argument;
-	struct workers *workers = worker->workers;
+	struct workers *workers = argument;
+	uint8_t *scratch;
 	struct job *job;
 
 	pthread_mutex_lock(&workers->lock);
+	scratch = workers->scratch + workers->equipped++ * workers->scratch_size;
 	for (;;) {
 		while (!workers->stopping && !workers->todo.first)
 			pthread_cond_wait(&workers->wanted, &workers->lock);
@@ -66,30 +64,13 @@ static void *run_worker(void *argument)
 		job = take_first_job(&workers->todo);
 		assert(job);
 		pthread_mutex_unlock(&workers->lock);
-		job->run(job, worker->scratch);
+		job->run(job, scratch);
 		pthread_mutex_lock(&workers->lock);
 		append_job(&workers->done, job);
 		eventfd_write(workers->event, 1);
 	}
 	pthread_mutex_unlock(&workers->lock);
 	return NULL;
-}
-
-static int start_worker(struct workers *workers, size_t scratch_size)
-{
-	struct worker *worker = &workers->all[workers->count];
-	int error;
-
-	worker->workers = workers;
-	worker->scratch = aligned_alloc((size_t)sysconf(_SC_PAGESIZE), scratch_size);
-	if (!worker->scratch)
-		return ENOMEM;
-	error = pthread_create(&worker->thread, NULL, run_worker, worker);
-	if (error)
-		free(worker->scratch);
-	else
-		workers->count++;
-	return error;
 }
 
 int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
@@ -105,32 +86,39 @@ int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_
 	workers->todo.last = &workers->todo.first;
 	workers->done.last = &workers->done.first;
 	workers->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (workers->event < 0)
+	workers->scratch_size = scratch_size;
+	if (count > 0)
+		workers->scratch = aligned_alloc((size_t)sysconf(_SC_PAGESIZE),
+						 count * scratch_size);
+	if (workers->event < 0 || (count > 0 && !workers->scratch))
 		error = errno;
-	while (!error && workers->count < count)
-		error = start_worker(workers, scratch_size);
+	while (!error && workers->count < count) {
+		error = pthread_create(&workers->threads[workers->count], NULL,
+				       run_worker, workers);
+		workers->count += !error;
+	}
 	if (!error) {
 		*ret_workers = workers;
 		return 0;
 	}
-	stop_workers(workers);
+	stop_workers(&workers);
 	return fail(failure, EXIT_FILE, "cannot start threads: %s", strerror(error));
 }
 
-void stop_workers(struct workers *workers)
+void stop_workers(struct workers **owned)
 {
-	unsigned int i;
+	struct workers *workers = *owned;
 
+	*owned = NULL;
 	if (!workers)
 		return;
 	pthread_mutex_lock(&workers->lock);
 	workers->stopping = true;
 	pthread_cond_broadcast(&workers->wanted);
 	pthread_mutex_unlock(&workers->lock);
-	for (i = 0; i < workers->count; i++) {
-		pthread_join(workers->all[i].thread, NULL);
-		free(workers->all[i].scratch);
-	}
+	for (unsigned int i = 0; i < workers->count; i++)
+		pthread_join(workers->threads[i], NULL);
+	free(workers->scratch);
 	if (workers->event >= 0)
 		close(workers->event);
 	pthread_cond_destroy(&workers->wanted);

@@ -25,13 +25,16 @@ struct job {
 
 struct workers;
 
-/* `count` may be 0. Each thread allocates scratch_size bytes, whole pages, of scratch
- * memory. */
+/* `count` may be 0. Each thread has scratch_size bytes, whole pages, of scratch memory.
+ */
 int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure);
 
-/* Wait for the running jobs, drop the others, and end the threads. NULL is allowed. */
-void stop_workers(struct workers *workers);
+/*
+ * Wait for the running jobs, drop the others, and end the threads. *owned, which may be
+ * NULL, is NULL afterwards.
+ */
+void stop_workers(struct workers **owned);
 
 /* The workers own the job until take_finished_job() returns it. */
 void submit_job(struct workers *workers, struct job *job);

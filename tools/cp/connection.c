@@ -68,8 +68,7 @@ void close_connection(struct connection *connection)
 {
 	note_lost_rail(connection);
 	/* First the workers: their jobs access the memory. */
-	stop_workers(connection->workers);
-	connection->workers = NULL;
+	stop_workers(&connection->workers);
 	if (close_stream(&connection->stream) != 0)
 		fail_pier(connection->failure, EXIT_DEVICE);
 }

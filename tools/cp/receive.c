@@ -494,8 +494,7 @@ static int abandon_copy(struct receiver *receiver)
 	receiver->relay = NULL;
 	if (abandoned)
 		control_close(party->control);
-	stop_workers(party->workers);
-	party->workers = NULL;
+	stop_workers(&party->workers);
 	/* The sender does not answer: leave the memory to the end of this process. */
 	if (shared)
 		party->stream.buffer = NULL;
@@ -572,8 +571,7 @@ int run_receiver(struct party *party)
 		ignored = (struct failure){ 0 };
 	control->failure = party->failure;
 	stop_relay(receiver.relay);
-	stop_workers(party->workers);
-	party->workers = NULL;
+	stop_workers(&party->workers);
 	free(receiver.slots);
 	close_target(&receiver.target);
 	return result;

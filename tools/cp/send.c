@@ -270,8 +270,7 @@ int run_sender(struct party *party)
 	if (result < 0)
 		name_down_port(&party->connection);
 	end_progress(party->progress);
-	stop_workers(party->workers);
-	party->workers = NULL;
+	stop_workers(&party->workers);
 	/* Before the receiver learns of a failure. */
 	stream_close_peer(&party->stream);
 	free(sender.slots);
