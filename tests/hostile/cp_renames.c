@@ -360,10 +360,11 @@ static void make_operand(char operand[PATH_MAX])
 		strcpy(operand, ".");
 }
 
-static void ignore_sentence(void *context, const char *sentence)
+static void ignore_report(void *context, const char *path, const char *reason)
 {
 	(void)context;
-	(void)sentence;
+	(void)path;
+	(void)reason;
 }
 
 static int stay_alive(void *context)
@@ -372,8 +373,7 @@ static int stay_alive(void *context)
 	return 0;
 }
 
-static const struct observer observer = { .alive = stay_alive,
-					  .report = ignore_sentence };
+static const struct observer observer = { .alive = stay_alive, .report = ignore_report };
 
 static void add_file(struct tree *tree, enum list_kind kind, const char *path,
 		     uint32_t parent, uint64_t size)

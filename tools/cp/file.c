@@ -129,11 +129,6 @@ bool has_holes(const struct stat *stat)
 	return (uint64_t)stat->st_blocks < (uint64_t)stat->st_size / 512;
 }
 
-bool same_time(const struct timespec *a, const struct timespec *b)
-{
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
-}
-
 int set_mtime(int fd, const char *name, uint64_t seconds, uint32_t nanoseconds)
 {
 	const struct timespec times[2] = {

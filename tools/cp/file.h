@@ -92,7 +92,6 @@ void close_write_queue(struct write_queue *queue);
 /* Whether the file has fewer blocks than bytes. */
 bool has_holes(const struct stat *stat);
 
-bool same_time(const struct timespec *a, const struct timespec *b);
 /* name: a link in the directory fd; NULL: the file itself. Returns 0, or -1 with errno.
  */
 int set_mtime(int fd, const char *name, uint64_t seconds, uint32_t nanoseconds);

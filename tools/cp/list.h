@@ -83,7 +83,6 @@ struct list_entry {
 	_Atomic bool flushed;  /* of the sender: its pages, see file.h */
 	/* Of the receiver: bytes that have not been written. */
 	_Atomic uint64_t left;
-	_Atomic bool has_hole;
 	_Atomic bool failed; /* it is reported, and will not be part of the copy */
 	_Atomic bool made;   /* its file or directory is in the stage */
 	uint32_t parent;     /* number of its directory, or LIST_TOP */

@@ -144,11 +144,18 @@ static int keep_alive(void *context)
 	return keep_peer_waiting(&party->connection);
 }
 
-static void report_left_out(void *context, const char *sentence)
+void leave_file_out(struct party *party, uint32_t number, const char *path,
+		    const char *reason)
 {
-	struct party *party = context;
+	char sentence[CP_REASON_MAX];
 
-	add_notice(&party->notices, NOTICE_OF_NO_FILE, sentence);
+	snprintf(sentence, sizeof(sentence), "%.700s: %s", path, reason);
+	add_notice(&party->notices, number, sentence);
+}
+
+static void report_left_out(void *party, const char *path, const char *reason)
+{
+	leave_file_out(party, NOTICE_OF_NO_FILE, path, reason);
 }
 
 /* A single file has no list, and few notices. */

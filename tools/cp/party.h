@@ -80,6 +80,9 @@ int run_receiver(struct party *party);
  * prints those of both. Functions that return int return 0, or -1 with the failure set.
  */
 
+/* Add a notice of a file that is left out. Any thread. */
+void leave_file_out(struct party *party, uint32_t number, const char *path,
+		    const char *reason);
 /* Print the notices of a client's own side. */
 void show_notices(struct party *party);
 /* Print the notices of this side, or send them, or both. Returns how many; or -1. */

@@ -159,12 +159,9 @@ int refuse_open_file(int root, const char *path, bool only_own, struct failure *
 
 int open_root(const char *path, struct failure *failure)
 {
-	int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), probe;
+	int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int probe = root < 0 ? -1 : open_beneath(root, ".", O_PATH | O_CLOEXEC);
 
-	if (root < 0)
-		return fail(failure, EXIT_FILE, "cannot serve %s: %s", path,
-			    strerror(errno));
-	probe = open_beneath(root, ".", O_PATH | O_CLOEXEC);
 	if (probe >= 0) {
 		close(probe);
 		return root;
@@ -172,7 +169,7 @@ int open_root(const char *path, struct failure *failure)
 	fail(failure, EXIT_FILE, "cannot serve %s: %s", path,
 	     errno == ENOSYS ? "--under needs openat2(2) (Linux 5.6 or later)"
 			     : strerror(errno));
-	close(root);
+	close_fd(root);
 	return -1;
 }
 
@@ -308,10 +305,11 @@ static int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
 	return -1;
 }
 
-static void move_place(struct place *place, int directory)
+static void move_place(struct place *place, int directory, const char *name)
 {
 	close(place->directory);
 	place->directory = directory;
+	strcpy(place->name, name);
 }
 
 /* The name was that of a directory a moment ago. O_DIRECTORY mounts it if need be. */
@@ -321,8 +319,7 @@ static int enter_directory(struct place *place)
 			   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (found >= 0) {
-		move_place(place, found);
-		place->name[0] = '\0';
+		move_place(place, found, "");
 		return 0;
 	}
 	if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
@@ -339,8 +336,7 @@ static int follow_link(int root, const char *path, struct place *place)
 
 	place->link = true;
 	if (target >= 0) {
-		move_place(place, target);
-		place->name[0] = '\0';
+		move_place(place, target, "");
 		return 0;
 	}
 	if (errno != ENOTDIR)
@@ -352,8 +348,7 @@ static int follow_link(int root, const char *path, struct place *place)
 	close_fd(target);
 	if (directory < 0)
 		return -1;
-	move_place(place, directory);
-	strcpy(place->name, name);
+	move_place(place, directory, name);
 	place->mode = stat.st_mode;
 	return 0;
 }
@@ -489,11 +484,6 @@ bool has_inode(void *const *set, const struct stat *stat)
 	const struct inode key = { stat->st_dev, stat->st_ino };
 
 	return tfind(&key, set, compare_inodes);
-}
-
-bool has_no_name(const char *base)
-{
-	return !base[0] || strcmp(base, ".") == 0 || strcmp(base, "..") == 0;
 }
 
 void base_name(const char *path, char ret_name[NAME_MAX + 1])

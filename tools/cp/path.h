@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "failure.h"
@@ -104,7 +105,10 @@ int add_inode(void **set, const struct stat *stat);
 bool has_inode(void *const *set, const struct stat *stat);
 
 /* Whether a base name is "", "." or "..": it gives a copy no name. */
-bool has_no_name(const char *base);
+static inline bool has_no_name(const char *base)
+{
+	return !base[0] || strcmp(base, ".") == 0 || strcmp(base, "..") == 0;
+}
 
 /* The last component, without trailing slashes, truncated to fit. */
 void base_name(const char *path, char ret_name[NAME_MAX + 1]);
@@ -134,8 +138,8 @@ DIR *open_entries(int directory);
 struct observer {
 	/* Now and then. Returns 0; or -1 with a failure, which ends the work. */
 	int (*alive)(void *context);
-	/* With a sentence for each file that is left out. Any thread. */
-	void (*report)(void *context, const char *sentence);
+	/* Of each file that is left out. Any thread. */
+	void (*report)(void *context, const char *path, const char *reason);
 	void *context;
 };
 

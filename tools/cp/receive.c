@@ -524,7 +524,7 @@ static int receive_file(struct receiver *receiver)
 	struct source_message source;
 
 	if (expect_message(party->control, FRAME_SOURCE, &source) < 0 ||
-	    open_target(&receiver->target, party, &source) < 0)
+	    open_target(&receiver->target, &source) < 0)
 		return -1;
 	if (party->settings->dry_run)
 		return party->client ? take_file_notices(party) : 0;
@@ -548,7 +548,8 @@ int run_receiver(struct party *party)
 {
 	struct receiver receiver = {
 		.party = party,
-		.target = { .file = { .fd = -1, .directory = -1 },
+		.target = { .party = party,
+			    .file = { .fd = -1, .directory = -1 },
 			    .tree = { .base = -1, .above = -1, .stage = -1 } },
 		.commit.run = run_commit,
 	};

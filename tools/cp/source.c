@@ -336,18 +336,31 @@ void find_chunk(struct sources *sources, size_t most, struct chunk *chunk)
 	chunk->length = length;
 }
 
-/* Whether it is still the file that was listed: programs cannot set ctime (inode(7)). */
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Programs can set the modification time but not the change time: inode(7). */
+static bool same_state(const struct stat *a, const struct stat *b)
+{
+	return same_inode(a, b) && a->st_size == b->st_size &&
+	       same_time(&a->st_mtim, &b->st_mtim) && same_time(&a->st_ctim, &b->st_ctim);
+}
+
+/* Whether it is still the file that was listed. */
 static bool is_listed(int fd, const struct list_entry *entry)
 {
-	const struct timespec mtime = { .tv_sec = (time_t)entry->mtime_seconds,
-					.tv_nsec = (long)entry->mtime_nanoseconds };
+	const struct stat listed = { .st_dev = entry->device,
+				     .st_ino = entry->inode,
+				     .st_size = (off_t)entry->size,
+				     .st_mtim = { (time_t)entry->mtime_seconds,
+						  (long)entry->mtime_nanoseconds },
+				     .st_ctim = entry->ctime };
 	struct stat stat;
 
 	return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) &&
-	       stat.st_dev == entry->device && stat.st_ino == entry->inode &&
-	       (uint64_t)stat.st_size == entry->size &&
-	       same_time(&stat.st_mtim, &mtime) &&
-	       same_time(&stat.st_ctim, &entry->ctime);
+	       same_state(&stat, &listed);
 }
 
 /* Returns NULL, or the reason why the file is left out. */
@@ -379,7 +392,6 @@ static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_dat
 {
 	const struct file_list *list = &sources->list;
 	struct list_range range = { list, offset, length };
-	char sentence[sizeof(sources->party->failure->text)];
 
 	while (next_part(&range)) {
 		struct list_entry *entry = range.entry;
@@ -394,12 +406,10 @@ static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_dat
 						      (size_t)range.length);
 			close_fd(fd);
 			/* The others are copied. */
-			if (reason && !atomic_exchange(&entry->failed, true)) {
-				snprintf(sentence, sizeof(sentence), "%.700s: %s",
-					 list_path(list, entry), reason);
-				add_notice(&sources->party->notices,
-					   (uint32_t)(entry - list->entries), sentence);
-			}
+			if (reason && !atomic_exchange(&entry->failed, true))
+				leave_file_out(sources->party,
+					       (uint32_t)(entry - list->entries),
+					       list_path(list, entry), reason);
 		}
 		if (atomic_load(&entry->failed))
 			memset(data, 0, (size_t)range.length);
@@ -422,14 +432,6 @@ int read_sources(struct sources *sources, uint64_t offset, void *ret_data, size_
 	return result ? 0
 		      : fail(failure, EXIT_FILE, "%s became shorter while it was copied",
 			     file->path);
-}
-
-/* Programs can set the modification time but not the change time: inode(7). */
-static bool same_state(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_size == b->st_size && same_time(&a->st_mtim, &b->st_mtim) &&
-	       same_time(&a->st_ctim, &b->st_ctim);
 }
 
 int check_sources(const struct sources *sources, struct failure *failure)

@@ -378,12 +378,11 @@ static int receive_tree(struct target *target, const struct source_message *sour
 	return 0;
 }
 
-int open_target(struct target *target, struct party *party,
-		const struct source_message *source)
+int open_target(struct target *target, const struct source_message *source)
 {
+	struct party *party = target->party;
 	int result;
 
-	target->party = party;
 	target->file.observer = target->tree.observer = &party->observer;
 	target->sparse = source->sparse;
 	party->size = source->size;
@@ -428,9 +427,7 @@ bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 
 bool abandon_target(struct target *target)
 {
-	/* Nothing has been opened before the transfer is known. */
-	return decide_fate(target->party && target->party->tree ? &target->tree.fate
-								: &target->file.fate,
+	return decide_fate(target->party->tree ? &target->tree.fate : &target->file.fate,
 			   COPY_ABANDONED);
 }
 
@@ -444,8 +441,7 @@ void close_target(struct target *target)
 {
 	close_destination(&target->file);
 	close_tree(&target->tree);
-	if (target->party)
-		target->party->tree = NULL;
+	target->party->tree = NULL;
 }
 
 /* A chunk on its way from its slot to the file. */

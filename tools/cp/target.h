@@ -31,7 +31,8 @@ struct destination {
 };
 
 /*
- * The file or the tree that a receiver writes. Set the descriptors of both to -1 first.
+ * The file or the tree that a receiver writes. Set the party, and the descriptors of both
+ * to -1, first.
  */
 struct target {
 	struct party *party;
@@ -59,8 +60,7 @@ void close_destination(struct destination *file);
  * Receive the list of a tree, check what was sent, and open the destination. With
  * settings->dry_run only print what would be copied, at the client.
  */
-int open_target(struct target *target, struct party *party,
-		const struct source_message *source);
+int open_target(struct target *target, const struct source_message *source);
 /*
  * With settings->partial: the first byte at or after `offset` that may be data of an
  * earlier copy, or the size.

@@ -27,23 +27,28 @@ enum {
 /* NULL: the file system takes its name for that of another file of the copy. */
 static void leave_out(struct tree *tree, struct list_entry *entry, const char *reason)
 {
-	char sentence[sizeof(tree->failure->text)];
-
 	if (!reason)
 		reason = "the file system takes its name for that of another file of "
 			 "this copy";
 	atomic_store(&entry->failed, true);
-	snprintf(sentence, sizeof(sentence), "%.700s: %s", list_path(&tree->list, entry),
-		 reason);
-	tree->observer->report(tree->observer->context, sentence);
+	tree->observer->report(tree->observer->context, list_path(&tree->list, entry),
+			       reason);
 }
 
-/* Call for each number of a loop over the list: calls alive() now and then. */
-static int look_around(const struct tree *tree, uint32_t number)
+/* Whether its directory is left out, and with it everything below. */
+static bool leave_out_with_parent(struct tree *tree, struct list_entry *entry)
 {
-	return number % ALIVE_INTERVAL == 0
-		       ? tree->observer->alive(tree->observer->context)
-		       : 0;
+	if (entry->parent == LIST_TOP ||
+	    !atomic_load(&tree->list.entries[entry->parent].failed))
+		return false;
+	leave_out(tree, entry, "its directory is left out");
+	return true;
+}
+
+static int fail_tree(const struct tree *tree, const char *what)
+{
+	return fail(tree->failure, EXIT_FILE, "cannot %s %s: %s", what, tree->path,
+		    path_error(errno));
 }
 
 static int fail_adoption(const struct tree *tree, const char *path)
@@ -107,16 +112,22 @@ static int use_entry(struct tree *tree, struct list_entry *entry, int found,
 
 /* parent: number of the directory, or LIST_TOP. A directory may have its last mode. */
 static int adopt_found(struct tree *tree, int directory, uint32_t parent,
-		       const char *name, int found)
+		       const char *name)
 {
 	const struct file_list *list = &tree->list;
 	bool top = parent == LIST_TOP;
 	struct list_entry *entry = NULL;
 	char path[PATH_MAX];
 	struct stat stat;
+	int found, result;
 
-	if (found < 0 || fstat(found, &stat) < 0)
+	if (tree->observer->alive(tree->observer->context) < 0)
+		return -1;
+	found = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (found < 0 || fstat(found, &stat) < 0) {
+		close_fd(found);
 		return fail_adoption(tree, name);
+	}
 	if (snprintf(path, sizeof(path), "%s%s%s",
 		     top ? "" : list_path(list, &list->entries[parent]), top ? "" : "/",
 		     name) < PATH_MAX)
@@ -124,53 +135,39 @@ static int adopt_found(struct tree *tree, int directory, uint32_t parent,
 	if (entry &&
 	    ((entry->kind == LIST_DIRECTORY && S_ISDIR(stat.st_mode)) ||
 	     (entry->kind == LIST_FILE && S_ISREG(stat.st_mode) && stat.st_nlink == 1)))
-		return use_entry(tree, entry, found, &stat);
-	return remove_below(directory, name, tree->observer) < 0
-		       ? fail_adoption(tree, name)
-		       : 0;
-}
-
-static int adopt_directory(struct tree *tree, int directory, uint32_t number)
-{
-	DIR *entries = open_entries(directory);
-	struct dirent *entry;
-	int result = 0;
-
-	if (!entries)
-		return fail_adoption(
-			tree,
-			number == LIST_TOP
-				? "."
-				: list_path(&tree->list, &tree->list.entries[number]));
-	while (result == 0 && (entry = readdir(entries))) {
-		int found;
-
-		if (has_no_name(entry->d_name))
-			continue;
-		if (tree->observer->alive(tree->observer->context) < 0) {
-			result = -1;
-			break;
-		}
-		found = openat(directory, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		result = adopt_found(tree, directory, number, entry->d_name, found);
-		close_fd(found);
-	}
-	closedir(entries);
+		result = use_entry(tree, entry, found, &stat);
+	else
+		result = remove_below(directory, name, tree->observer) < 0
+				 ? fail_adoption(tree, name)
+				 : 0;
+	close(found);
 	return result;
 }
 
-static int adopt_entry(struct tree *tree, uint32_t number)
+/* number: as `parent` above; the entry may be no directory */
+static int adopt_directory(struct tree *tree, uint32_t number)
 {
-	const struct list_entry *entry = &tree->list.entries[number];
-	const char *path = list_path(&tree->list, entry);
-	int directory, result;
+	bool top = number == LIST_TOP;
+	const struct list_entry *own = top ? NULL : &tree->list.entries[number];
+	const char *path = top ? "." : list_path(&tree->list, own);
+	struct dirent *entry;
+	int directory, result = 0;
+	DIR *entries;
 
-	if (entry->kind != LIST_DIRECTORY)
+	if (own && own->kind != LIST_DIRECTORY)
 		return 0;
-	directory = open_below(tree->stage, path, O_PATH | O_DIRECTORY);
+	directory = top ? openat(tree->stage, path, O_PATH | O_DIRECTORY | O_CLOEXEC)
+			: open_below(tree->stage, path, O_PATH | O_DIRECTORY);
 	if (directory < 0)
 		return errno == ENOENT ? 0 : fail_adoption(tree, path);
-	result = adopt_directory(tree, directory, number);
+	entries = open_entries(directory);
+	if (!entries)
+		result = fail_adoption(tree, path);
+	while (result == 0 && (entry = readdir(entries)))
+		if (!has_no_name(entry->d_name))
+			result = adopt_found(tree, directory, number, entry->d_name);
+	if (entries)
+		closedir(entries);
 	close(directory);
 	return result;
 }
@@ -198,12 +195,14 @@ static int renew_entry(struct tree *tree, uint32_t number)
 	return tree->failure->status ? -1 : fail_adoption(tree, path);
 }
 
-/* Most may be missing: that, too, takes time. */
+/* Also calls alive() now and then, whatever there is to do. */
 static int for_each_entry(struct tree *tree,
-			  int (*adopt)(struct tree *tree, uint32_t number))
+			  int (*work)(struct tree *tree, uint32_t number))
 {
 	for (uint32_t i = 0; i < tree->list.count; i++)
-		if (look_around(tree, i) < 0 || adopt(tree, i) < 0)
+		if ((i % ALIVE_INTERVAL == 0 &&
+		     tree->observer->alive(tree->observer->context) < 0) ||
+		    work(tree, i) < 0)
 			return -1;
 	return 0;
 }
@@ -217,8 +216,8 @@ int adopt_stage(struct tree *tree, struct failure *failure)
 			    "one of the files has the name of the unfinished copy, %s",
 			    tree->temporary);
 	/* Parents come before their children in the list, and are writable then. */
-	if (adopt_directory(tree, tree->stage, LIST_TOP) < 0 ||
-	    for_each_entry(tree, adopt_entry) < 0)
+	if (adopt_directory(tree, LIST_TOP) < 0 ||
+	    for_each_entry(tree, adopt_directory) < 0)
 		return -1;
 	return is_shared_directory(tree->base) ? for_each_entry(tree, renew_entry) : 0;
 }
@@ -318,7 +317,6 @@ static int write_part(struct tree *tree, struct list_entry *entry, enum part_kin
 		      int fd, uint64_t offset, const void *data, uint64_t length)
 {
 	if (kind == PART_HOLE) {
-		atomic_store(&entry->has_hole, true);
 		/* The file of an earlier copy may have data there. */
 		if (tree->partial && clear_range(fd, offset, length) < 0)
 			return -1;
@@ -331,10 +329,18 @@ static int write_part(struct tree *tree, struct list_entry *entry, enum part_kin
 	}
 	if (atomic_fetch_sub(&entry->left, length) != length)
 		return 0;
-	/* All bytes of the file are written. */
-	if (atomic_load(&entry->has_hole) && ftruncate(fd, (off_t)entry->size) < 0)
+	/* All bytes of the file are written, or are holes. */
+	if (entry->sparse && ftruncate(fd, (off_t)entry->size) < 0)
 		return -1;
 	return set_entry_attributes(tree, entry, fd);
+}
+
+/* Returns -1 with errno as the reason. */
+static int fail_entry(const struct tree *tree, const struct list_entry *entry,
+		      struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
+		    list_path(&tree->list, entry), tree->path, strerror(errno));
 }
 
 static int store_part(struct tree *tree, enum part_kind kind,
@@ -367,9 +373,7 @@ int store_in_tree(struct tree *tree, enum part_kind kind, uint64_t offset,
 
 		if (store_part(tree, kind, &range,
 			       part ? part + (range.offset - offset) : NULL) < 0)
-			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
-				    list_path(&tree->list, range.entry), tree->path,
-				    strerror(errno));
+			return fail_entry(tree, range.entry, failure);
 	}
 	return 0;
 }
@@ -434,18 +438,14 @@ static int finish_directories(struct tree *tree)
 }
 
 /* Make what has no bytes, remove what was left out. */
-static int finish_stage(struct tree *tree, struct failure *failure)
+static int finish_stage(struct tree *tree)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++)
 		if (is_abandoned(tree) || finish_entry(tree, &tree->list.entries[i]) < 0)
-			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
-				    list_path(&tree->list, &tree->list.entries[i]),
-				    tree->path, strerror(errno));
-	if (finish_directories(tree) < 0)
-		return fail(failure, EXIT_FILE,
-			    "cannot set the mode of directories in %s: %s", tree->path,
-			    strerror(errno));
-	return 0;
+			return fail_entry(tree, &tree->list.entries[i], tree->failure);
+	return finish_directories(tree) < 0
+		       ? fail_tree(tree, "set the mode of directories in")
+		       : 0;
 }
 
 /*
@@ -488,46 +488,40 @@ void remove_stage(const struct tree *tree)
 	unlinkat(tree->base, tree->temporary, AT_REMOVEDIR);
 }
 
-static int fail_tree(const struct tree *tree, const char *what, struct failure *failure)
-{
-	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, tree->path,
-		    path_error(errno));
-}
-
 /* A directory takes the tree; a name that does not exist becomes that of its top. */
 static int find_base(struct tree *tree, int root, const char *path,
-		     const struct source_message *source, struct failure *failure)
+		     const struct source_message *source)
 {
 	const struct file_list *list = &tree->list;
 	struct place place;
 
 	snprintf(tree->path, sizeof(tree->path), "%s", path);
-	if (refuse_open_file(root, path, false, failure) < 0)
+	if (refuse_open_file(root, path, false, tree->failure) < 0)
 		return -1;
 	if (open_place(root, path, &place) < 0)
-		return fail_tree(tree, "write into", failure);
+		return fail_tree(tree, "write into");
 	tree->base = place.directory;
 	errno = ENOTDIR;
 	if (place.mode)
-		return fail_tree(tree, "write into", failure);
+		return fail_tree(tree, "write into");
 	if (!place.name[0])
 		return 0;
 	if (source->several)
-		return fail(failure, EXIT_FILE,
+		return fail(tree->failure, EXIT_FILE,
 			    "%s is no directory: several sources need one", tree->path);
 	/* The names of the list go into the directory itself, which is made first. */
 	if (source->contents && !tree->dry_run) {
 		if (mkdirat(tree->base, place.name, 0777) < 0)
-			return fail_tree(tree, "make", failure);
+			return fail_tree(tree, "make");
 		tree->above = tree->base;
 		strcpy(tree->made, place.name);
 		tree->base = openat(tree->above, place.name,
 				    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
+		return tree->base < 0 ? fail_tree(tree, "write into") : 0;
 	}
 	if (!source->contents &&
 	    (!list->count || (list->count > 1 && list->entries[1].parent == LIST_TOP)))
-		return fail(failure, EXIT_PEER, "the list has several tops");
+		return fail(tree->failure, EXIT_PEER, "the list has several tops");
 	strcpy(tree->top, place.name);
 	return 0;
 }
@@ -553,8 +547,7 @@ static bool is_source(const struct tree *tree, const struct source_message *sour
  * Look at the directory and those above it: a tree that is copied into itself would have
  * no end, or replace its own files.
  */
-static int refuse_itself(const struct tree *tree, const struct source_message *source,
-			 struct failure *failure)
+static int refuse_itself(const struct tree *tree, const struct source_message *source)
 {
 	int at = openat(tree->base, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
 	uint8_t identity[CP_IDENTITY_SIZE];
@@ -572,13 +565,13 @@ static int refuse_itself(const struct tree *tree, const struct source_message *s
 		at = up;
 	}
 	close_fd(at);
-	return itself ? fail(failure, EXIT_FILE,
+	return itself ? fail(tree->failure, EXIT_FILE,
 			     "%s is inside the directory that is copied", tree->path)
 		      : 0;
 }
 
 /* A full disk is found before the transfer, if nothing else writes to it meanwhile. */
-static int check_room(const struct tree *tree, struct failure *failure)
+static int check_room(const struct tree *tree)
 {
 	struct statvfs statvfs;
 
@@ -586,7 +579,7 @@ static int check_room(const struct tree *tree, struct failure *failure)
 	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + tree->present >=
 		    tree->list.size)
 		return 0;
-	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
+	return fail(tree->failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
 		    (unsigned long long)tree->list.size, tree->path);
 }
 
@@ -613,51 +606,41 @@ static bool syncs_as_a_whole(int fd)
 
 /* A new one; or with --continue that of an earlier copy, if there is one. */
 static int open_stage(struct tree *tree, const char *name,
-		      const struct cp_settings *settings, struct failure *failure)
+		      const struct cp_settings *settings)
 {
 	tree->partial = settings->partial;
 	if (tree->partial) {
 		tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
 					   PARTIAL_STAGE, settings->timeout_ms,
-					   tree->path, tree->temporary, failure);
-		if (tree->stage < 0 || adopt_stage(tree, failure) < 0)
+					   tree->path, tree->temporary, tree->failure);
+		if (tree->stage < 0 || adopt_stage(tree, tree->failure) < 0)
 			return -1;
 	} else {
 		tree->stage = create_temporary(make_stage, tree->base, name, -1,
 					       tree->temporary);
 		if (tree->stage < 0)
-			return fail_tree(tree, "write into", failure);
+			return fail_tree(tree, "write into");
 	}
 	remove_leftovers(tree->base, name, tree->stage);
-	return check_room(tree, failure);
+	return check_room(tree);
 }
 
-/* With a directory, everything below it is left out. */
-static int make_directories(struct tree *tree, struct failure *failure)
+static int make_directory(struct tree *tree, uint32_t number)
 {
-	for (uint32_t i = 0; i < tree->list.count; i++) {
-		struct list_entry *entry = &tree->list.entries[i];
-		const char *name;
-		int parent;
+	struct list_entry *entry = &tree->list.entries[number];
+	const char *name;
+	int parent;
 
-		if (look_around(tree, i) < 0)
-			return -1;
-		if (entry->parent != LIST_TOP &&
-		    atomic_load(&tree->list.entries[entry->parent].failed)) {
-			leave_out(tree, entry, "its directory is left out");
-			continue;
-		}
-		if (entry->kind != LIST_DIRECTORY || atomic_load(&entry->made))
-			continue;
-		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
-					   &name);
-		entry->made = parent >= 0 && mkdirat(parent, name, 0700) == 0;
-		close_fd(parent);
-		if (!entry->made && (parent < 0 || errno != EEXIST))
-			return fail_tree(tree, "make directories in", failure);
-		if (!entry->made)
-			leave_out(tree, entry, NULL);
-	}
+	if (leave_out_with_parent(tree, entry) || entry->kind != LIST_DIRECTORY ||
+	    atomic_load(&entry->made))
+		return 0;
+	parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+	entry->made = parent >= 0 && mkdirat(parent, name, 0700) == 0;
+	close_fd(parent);
+	if (!entry->made && (parent < 0 || errno != EEXIST))
+		return fail_tree(tree, "make directories in");
+	if (!entry->made)
+		leave_out(tree, entry, NULL);
 	return 0;
 }
 
@@ -669,18 +652,18 @@ int open_tree(struct tree *tree, int root, const char *path,
 	tree->secret = settings->secret;
 	tree->mask = get_umask();
 	tree->dry_run = settings->dry_run;
+	tree->failure = failure;
 	pthread_mutex_init(&tree->making, NULL);
-	if (find_base(tree, root, path, source, failure) < 0 ||
-	    refuse_itself(tree, source, failure) < 0)
+	if (find_base(tree, root, path, source) < 0 || refuse_itself(tree, source) < 0)
 		return -1;
 	if (tree->dry_run && may_write_to(tree->base) < 0)
-		return fail_tree(tree, "write into", failure);
+		return fail_tree(tree, "write into");
 	if (tree->dry_run)
-		return check_room(tree, failure);
-	if (open_stage(tree, source->name, settings, failure) < 0)
+		return check_room(tree);
+	if (open_stage(tree, source->name, settings) < 0)
 		return -1;
 	tree->sync_each = !syncs_as_a_whole(tree->stage);
-	return make_directories(tree, failure);
+	return for_each_entry(tree, make_directory);
 }
 
 /* The path at the place of an entry: the only top may have another name there. */
@@ -840,9 +823,6 @@ static bool open_move(struct move *move)
 /* The parent comes first. */
 static void place_entry(struct tree *tree, struct list_entry *entry, void **placed)
 {
-	const struct list_entry *parent = entry->parent == LIST_TOP
-						  ? NULL
-						  : &tree->list.entries[entry->parent];
 	struct move move = { .tree = tree,
 			     .entry = entry,
 			     .from = -1,
@@ -850,12 +830,12 @@ static void place_entry(struct tree *tree, struct list_entry *entry, void **plac
 			     .fd = -1,
 			     .placed = placed };
 
-	entry->moved = parent && parent->moved;
-	if (entry->moved || atomic_load(&entry->failed))
+	entry->moved = entry->parent != LIST_TOP &&
+		       tree->list.entries[entry->parent].moved;
+	if (entry->moved || atomic_load(&entry->failed) ||
+	    leave_out_with_parent(tree, entry))
 		return;
-	if (parent && atomic_load(&parent->failed))
-		leave_out(tree, entry, "its directory is left out");
-	else if (!open_move(&move))
+	if (!open_move(&move))
 		leave_out(tree, entry, strerror(errno));
 	else if (entry->kind == LIST_DIRECTORY)
 		place_directory(&move);
@@ -897,11 +877,12 @@ int commit_tree(struct tree *tree, struct failure *failure)
 {
 	void *placed = NULL;
 
-	if (finish_stage(tree, failure) < 0)
+	tree->failure = failure;
+	if (finish_stage(tree) < 0)
 		return -1;
 	/* Instead of one fsync(2) for each file: a disk has to flush only twice. */
 	if (!tree->sync_each && syncfs(tree->stage) < 0)
-		return fail_tree(tree, "write to the disk of", failure);
+		return fail_tree(tree, "write to the disk of");
 	if (!decide_fate(&tree->fate, COPY_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
@@ -918,7 +899,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 				      (tree->above >= 0 &&
 				       sync_directory(tree->above, tree->stage) < 0)
 			    : syncfs(tree->stage) < 0)
-		return fail_tree(tree, "write to the disk of", failure);
+		return fail_tree(tree, "write to the disk of");
 	return 0;
 }
 

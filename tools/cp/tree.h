@@ -31,7 +31,7 @@ struct tree {
 	const uint8_t *secret; /* of the copy; borrowed */
 	_Atomic enum copy_fate fate;
 	const struct observer *observer; /* borrowed */
-	struct failure *failure;	 /* of adopt_stage() */
+	struct failure *failure;	 /* of open, adopt or commit, while it runs */
 };
 
 /* Functions that return int return 0, or -1 with the failure set. */

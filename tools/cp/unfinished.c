@@ -179,43 +179,39 @@ int make_stage(int directory, const char *temporary, int unused)
 	return -1;
 }
 
-/* Only what pier can have created: opening a device has side effects. */
-static int open_leftover(int directory, const char *entry, uid_t owner, bool *ret_stage)
+/* NFS locks only files open for writing, which the mode may forbid. */
+static int reopen_to_lock(int found)
 {
-	int found = openat(directory, entry, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
-	struct stat stat;
+	int fd = reopen_file(found, O_WRONLY | O_NONBLOCK);
 
-	if (found < 0 || fstat(found, &stat) < 0) {
-		close_fd(found);
-		return -1;
-	}
-	*ret_stage = is_stage(&stat, owner, STAGE_MODE);
-	if (*ret_stage) {
-		fd = reopen_file(found, O_RDONLY | O_DIRECTORY);
-	} else if (is_own_file(&stat, owner)) {
-		/* NFS locks only files open for writing, which the mode may forbid. */
-		fd = reopen_file(found, O_WRONLY | O_NONBLOCK);
-		if (fd < 0 && errno == EACCES)
-			fd = reopen_file(found, O_RDONLY | O_NONBLOCK);
-	}
-	close(found);
-	return fd;
+	return fd < 0 && errno == EACCES ? reopen_file(found, O_RDONLY | O_NONBLOCK) : fd;
 }
 
-/* What was opened is removed; another user may give the name to something else. */
+/*
+ * Only what pier can have created is opened: opening a device has side effects. And only
+ * what was opened is removed: another user may give the name to something else.
+ */
 static void remove_leftover(int directory, const char *entry, uid_t owner)
 {
-	bool stage;
-	int fd = open_leftover(directory, entry, owner, &stage);
+	int found = openat(directory, entry, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+	bool stage = false;
+	struct stat stat;
 
-	if (fd < 0)
-		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
+	if (found >= 0 && fstat(found, &stat) == 0) {
+		stage = is_stage(&stat, owner, STAGE_MODE);
+		if (stage)
+			fd = reopen_file(found, O_RDONLY | O_DIRECTORY);
+		else if (is_own_file(&stat, owner))
+			fd = reopen_to_lock(found);
+	}
+	close_fd(found);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+	    is_named(directory, entry, fd)) {
 		if (stage)
 			empty_directory(fd, NULL);
 		unlinkat(directory, entry, stage ? AT_REMOVEDIR : 0);
 	}
-	close(fd);
+	close_fd(fd);
 }
 
 void remove_leftovers(int directory, const char *name, int fd)
@@ -307,22 +303,15 @@ static int open_existing_partial(const struct wanted *wanted)
 /* Returns a locked descriptor, or -1 with errno. EAGAIN: another one is to be opened. */
 static int open_locked_partial(const struct wanted *wanted)
 {
-	int fd = open_existing_partial(wanted), made;
+	temporary_maker *make = wanted->kind == PARTIAL_STAGE ? make_stage : make_file;
+	int fd = open_existing_partial(wanted);
 
 	if (fd < 0 && errno == ENOENT) {
-		made = wanted->kind == PARTIAL_STAGE
-			       ? mkdirat(wanted->directory, wanted->partial, STAGE_MODE)
-			       : openat(wanted->directory, wanted->partial,
-					O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (wanted->kind == PARTIAL_FILE)
-			close_fd(made);
-		/* EEXIST: another copy made it at the same moment. */
-		if (made < 0 && errno != EEXIST)
-			return -1;
-		fd = open_existing_partial(wanted);
-		/* Another copy removed it. */
-		if (fd < 0 && errno == ENOENT)
+		fd = make(wanted->directory, wanted->partial, -1);
+		/* Another copy made it, or removed it, at the same moment. */
+		if (fd < 0 && errno == EEXIST)
 			errno = EAGAIN;
+		return fd;
 	}
 	if (fd < 0)
 		return -1;

@@ -140,10 +140,7 @@ enum {
 /* The file is left out; the others are copied. */
 static int leave_out(const struct walk *walk, const char *path, const char *reason)
 {
-	char sentence[sizeof(walk->failure->text)];
-
-	snprintf(sentence, sizeof(sentence), "%.*s: %s", PATH_MAX / 8, path, reason);
-	walk->observer->report(walk->observer->context, sentence);
+	walk->observer->report(walk->observer->context, path, reason);
 	return 0;
 }
 
