@@ -24,256 +24,6 @@
 
 /* Functions that return int return 0, or -1 with the failure set. */
 
-/* The servers of a copy to several destinations, and the hub between them. */
-struct chain {
-	const struct cp_options *options;
-	const struct shell *shell;
-	struct hub hub;		  /* its node i + 1 is destination i */
-	struct failure *failures; /* of destination i; status 0: it has been copied to */
-	pthread_t thread;
-	bool running;
-};
-
-static struct node *node_of(const struct chain *chain, uint32_t index)
-{
-	return &chain->hub.nodes[index + 1];
-}
-
-/* Look up the destinations' addresses, which may take seconds. */
-static int open_chain(struct chain *chain, const struct cp_options *options,
-		      const struct shell *shell, const char *device,
-		      struct failure *failure)
-{
-	uint32_t count = options->destination_count;
-
-	chain->options = options;
-	chain->shell = shell;
-	chain->hub.count = count + 1;
-	chain->hub.timeout_ms = options->settings.timeout_ms;
-	chain->hub.dry_run = options->settings.dry_run;
-	chain->hub.nodes = calloc(count + 1, sizeof(struct node));
-	chain->failures = calloc(count, sizeof(struct failure));
-	if (!chain->hub.nodes || !chain->failures)
-		return fail(failure, EXIT_FILE, "out of memory");
-	for (uint32_t i = 0; i < count; i++) {
-		struct peers peers = { .list = "" };
-
-		find_peer_addresses(options->destinations[i].host, shell, device, &peers);
-		strcpy(node_of(chain, i)->addresses, peers.list);
-		fail(&chain->failures[i], EXIT_PEER, "the copy ended before it");
-	}
-	return 0;
-}
-
-/* All at once: starting each takes a second. */
-static void start_servers(struct chain *chain, const struct request *request)
-{
-	const struct cp_options *options = chain->options;
-	struct request own = *request;
-
-	for (uint32_t i = 0; i < options->destination_count; i++) {
-		struct node *node = node_of(chain, i);
-		const char *host = options->destinations[i].host;
-
-		if (node->state == NODE_OUT)
-			continue;
-		node->control = (struct control){ .protocol = &cp_protocol,
-						  .in = -1,
-						  .out = -1,
-						  .signal_fd = -1,
-						  .timeout_ms = chain->hub.timeout_ms,
-						  .peer = host,
-						  .failure = &node->failure,
-						  .outbox = &node->outbox };
-		if (start_remote(&node->remote, host, chain->shell, options->remote_pier,
-				 &node->control) < 0) {
-			struct failure unnamed = node->failure;
-
-			/* Nobody can be told. */
-			control_close(&node->control);
-			node->failure = (struct failure){ 0 };
-			fail(&node->failure, unnamed.status, "%s: %s", host,
-			     unnamed.text);
-			lose_node(&chain->hub, i + 1);
-			continue;
-		}
-		/* The server may take its time to start, and then finds this in its pipe.
-		 */
-		snprintf(own.side.path, sizeof(own.side.path), "%s",
-			 options->destinations[i].path);
-		if (control_send_preamble(&node->control) < 0 ||
-		    send_message(&node->control, FRAME_REQUEST, &own) < 0)
-			lose_node(&chain->hub, i + 1);
-	}
-}
-
-static int connect_hub(struct chain *chain, struct control *control)
-{
-	int to[2] = { -1, -1 }, from[2] = { -1, -1 };
-
-	if (pipe2(to, O_CLOEXEC) < 0)
-		return fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
-	if (pipe2(from, O_CLOEXEC) < 0) {
-		close(to[0]);
-		close(to[1]);
-		return fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
-	}
-	control->out = to[1];
-	control->in = from[0];
-	control->preamble_read = true;
-	chain->hub.nodes[0] = (struct node){
-		.control = { .protocol = &cp_protocol,
-			     .in = to[0],
-			     .out = from[1],
-			     .signal_fd = -1,
-			     .timeout_ms = chain->hub.timeout_ms,
-			     .preamble_read = true,
-			     .failure = &chain->hub.nodes[0].failure,
-			     .outbox = &chain->hub.nodes[0].outbox },
-	};
-	return 0;
-}
-
-/* Of the attempt: why the last destination was left out; NULL: some are left. */
-static const struct failure *find_last_loss(const struct chain *chain)
-{
-	return chain->hub.last ? &chain->hub.nodes[chain->hub.last].failure : NULL;
-}
-
-/*
- * Start the servers of all destinations that are left, send them the request, and
- * connect `control` to the hub. One that cannot be started is left out; fails if none is
- * left, or on a signal. `ret_peers`: those that this host may have to connect to.
- */
-static int start_chain(struct chain *chain, const struct request *request,
-		       struct notices *notices, struct control *control,
-		       struct peers *ret_peers)
-{
-	struct hub *hub = &chain->hub;
-	const struct failure *loss;
-	struct frame frame;
-	int error;
-
-	hub->notices = notices;
-	/* It gets its pipes below. */
-	hub->nodes[0].state = NODE_OUT;
-	hub->phase = HUB_STARTING;
-	hub->held.type = FRAME_NONE;
-	hub->sender_closed = false;
-	hub->again = false;
-	hub->last = 0;
-	start_servers(chain, request);
-	/* None is left: that is the destinations' failure, and not this side's. */
-	if (hub->last) {
-		loss = &hub->nodes[hub->last].failure;
-		control->failure_from_peer = true;
-		return fail(control->failure, loss->status, "%s", loss->text);
-	}
-	if (connect_hub(chain, control) < 0)
-		return -1;
-	list_addresses(hub, 0, ret_peers->list, sizeof(ret_peers->list));
-	if (!ret_peers->list[0])
-		strcpy(ret_peers->list, "none");
-	/* From now on the nodes are the thread's. */
-	error = pthread_create(&chain->thread, NULL, run_hub, hub);
-	if (error)
-		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
-			    strerror(error));
-	chain->running = true;
-	return control_expect(control, FRAME_READY, &frame);
-}
-
-/* Wait for the hub and the servers. */
-static void end_chain(struct chain *chain, struct control *control)
-{
-	uint64_t closed_ns;
-
-	control_close(control);
-	if (chain->running)
-		pthread_join(chain->thread, NULL);
-	chain->running = false;
-	if (chain->hub.nodes[0].control.protocol)
-		control_close(&chain->hub.nodes[0].control);
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		control_close(&node_of(chain, i)->control);
-	/* All pipes are closed, so the servers end at the same time. */
-	closed_ns = now_ns();
-	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
-		struct node *node = node_of(chain, i);
-
-		node->control.waited_ms = (int)((now_ns() - closed_ns) / 1000000);
-		end_remote(&node->remote, &node->control);
-		if (node->state == NODE_DONE)
-			chain->failures[i] = (struct failure){ 0 };
-		else if (node->failure.status)
-			chain->failures[i] = node->failure;
-	}
-}
-
-static void renew_node(struct node *node)
-{
-	struct node renewed = { .state = NODE_STARTED, .retried = node->retried };
-
-	strcpy(renewed.addresses, node->addresses);
-	*node = renewed;
-}
-
-/* Alone: there is no other neighbour then than the sender. */
-static bool retry_one(struct chain *chain)
-{
-	struct node *found = NULL;
-
-	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
-		struct node *node = node_of(chain, i);
-
-		if (node->to_be_retried && !found)
-			found = node;
-		else
-			node->state = NODE_OUT;
-	}
-	if (!found)
-		return false;
-	found->retried = true;
-	renew_node(found);
-	return true;
-}
-
-/*
- * Plan the next attempt, if there is to be one: without those that failed before anything
- * was copied; or, when all others are done, with one whose connection failed.
- */
-static bool plan_attempt(struct chain *chain)
-{
-	if (!chain->hub.again)
-		return retry_one(chain);
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		if (node_of(chain, i)->state != NODE_OUT)
-			renew_node(node_of(chain, i));
-	return true;
-}
-
-/*
- * Sets the failure if a destination was left out, and there is no other failure. Returns
- * whether a destination has the copy.
- */
-static bool report_chain(const struct chain *chain, struct failure *failure)
-{
-	uint32_t lost = 0, count = chain->options->destination_count;
-	const struct failure *first = NULL;
-
-	for (uint32_t i = 0; i < count; i++) {
-		lost += chain->failures[i].status != 0;
-		if (chain->failures[i].status && !first)
-			first = &chain->failures[i];
-	}
-	if (failure->status)
-		return false;
-	if (first)
-		fail(failure, first->status, "not copied to %u of %u destinations", lost,
-		     count);
-	return lost < count;
-}
-
 /* The client side of a copy. */
 struct copy {
 	const struct cp_options *options;
@@ -286,12 +36,213 @@ struct copy {
 	struct failure failure;
 	struct control control;
 	struct remote remote;
-	struct chain chain; /* in place of the server, if there are several */
+	/* With several servers, the hub between them, and its thread. */
+	struct hub hub; /* its node i + 1 is destination i */
+	pthread_t thread;
+	bool running;
 	struct progress progress;
 	struct party party;
 	double seconds;
 	bool arrived; /* at one of the destinations or more, whatever was left out */
 };
+
+static struct node *node_of(const struct copy *copy, uint32_t index)
+{
+	return &copy->hub.nodes[index + 1];
+}
+
+/* Look up the destinations' addresses, which may take seconds. */
+static int open_chain(struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+	uint32_t count = options->destination_count;
+
+	copy->hub = (struct hub){ .nodes = calloc(count + 1, sizeof(struct node)),
+				  .count = count + 1,
+				  .timeout_ms = options->settings.timeout_ms,
+				  .dry_run = options->settings.dry_run,
+				  .notices = &copy->party.notices };
+	if (!copy->hub.nodes)
+		return fail(&copy->failure, EXIT_FILE, "out of memory");
+	for (uint32_t i = 0; i < count; i++) {
+		find_peer_addresses(options->destinations[i].host, &copy->shell,
+				    copy->side.device, &node_of(copy, i)->addresses);
+		fail(&node_of(copy, i)->result, EXIT_PEER, "the copy ended before it");
+	}
+	return 0;
+}
+
+/* All at once: starting each takes a second. */
+static void start_servers(struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+	struct request own = copy->request;
+
+	for (uint32_t i = 0; i < options->destination_count; i++) {
+		struct node *node = node_of(copy, i);
+		const char *host = options->destinations[i].host;
+
+		if (node->state == NODE_OUT)
+			continue;
+		node->control = cp_control(copy->hub.timeout_ms, &node->failure);
+		node->control.peer = host;
+		node->control.outbox = &node->outbox;
+		if (start_remote(&node->remote, host, &copy->shell, options->remote_pier,
+				 &node->control) < 0) {
+			struct failure unnamed = node->failure;
+
+			/* Nobody can be told. */
+			control_close(&node->control);
+			node->failure = (struct failure){ 0 };
+			fail(&node->failure, unnamed.status, "%s: %s", host,
+			     unnamed.text);
+			lose_node(&copy->hub, i + 1);
+			continue;
+		}
+		/* The server may take its time to start, and then finds this in its pipe.
+		 */
+		snprintf(own.side.path, sizeof(own.side.path), "%s",
+			 options->destinations[i].path);
+		if (control_send_preamble(&node->control) < 0 ||
+		    send_message(&node->control, FRAME_REQUEST, &own) < 0)
+			lose_node(&copy->hub, i + 1);
+	}
+}
+
+static int connect_hub(struct copy *copy)
+{
+	struct control *control = &copy->control;
+	struct node *sender = &copy->hub.nodes[0];
+	int to[2] = { -1, -1 }, from[2] = { -1, -1 };
+
+	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {
+		fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
+		close_fd(to[0]);
+		close_fd(to[1]);
+		return -1;
+	}
+	*sender = (struct node){ .control = cp_control(copy->hub.timeout_ms,
+						       &sender->failure) };
+	sender->control.outbox = &sender->outbox;
+	sender->control.in = to[0];
+	sender->control.out = from[1];
+	control->in = from[0];
+	control->out = to[1];
+	control->preamble_read = sender->control.preamble_read = true;
+	return 0;
+}
+
+/*
+ * Start the servers of all destinations that are left, send them the request, and connect
+ * to the hub. One that cannot be started is left out; fails if none is left, or on a
+ * signal. Sets copy->peers to those that this host may have to connect to.
+ */
+static int start_chain(struct copy *copy)
+{
+	struct control *control = &copy->control;
+	struct hub *hub = &copy->hub;
+	const struct failure *loss;
+	struct frame frame;
+	int error;
+
+	/* It gets its pipes below. */
+	hub->nodes[0].state = NODE_OUT;
+	hub->phase = HUB_STARTING;
+	hub->held.type = FRAME_NONE;
+	hub->sender_closed = false;
+	hub->again = false;
+	hub->last = 0;
+	start_servers(copy);
+	/* None is left: that is the destinations' failure, and not this side's. */
+	if (hub->last) {
+		loss = &hub->nodes[hub->last].failure;
+		control->failure_from_peer = true;
+		return fail(control->failure, loss->status, "%s", loss->text);
+	}
+	if (connect_hub(copy) < 0)
+		return -1;
+	list_addresses(hub, 0, copy->peers.list, sizeof(copy->peers.list));
+	if (!copy->peers.list[0])
+		strcpy(copy->peers.list, "none");
+	/* From now on the nodes are the thread's. */
+	error = pthread_create(&copy->thread, NULL, run_hub, hub);
+	if (error)
+		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
+			    strerror(error));
+	copy->running = true;
+	return control_expect(control, FRAME_READY, &frame);
+}
+
+/* Wait for the hub and the servers. */
+static void end_chain(struct copy *copy)
+{
+	uint64_t closed_ns;
+
+	control_close(&copy->control);
+	if (copy->running)
+		pthread_join(copy->thread, NULL);
+	copy->running = false;
+	if (copy->hub.nodes[0].control.protocol)
+		control_close(&copy->hub.nodes[0].control);
+	for (uint32_t i = 0; i < copy->options->destination_count; i++)
+		control_close(&node_of(copy, i)->control);
+	/* All pipes are closed, so the servers end at the same time. */
+	closed_ns = now_ns();
+	for (uint32_t i = 0; i < copy->options->destination_count; i++) {
+		struct node *node = node_of(copy, i);
+
+		node->control.waited_ms = (int)((now_ns() - closed_ns) / 1000000);
+		end_remote(&node->remote, &node->control);
+		if (node->state == NODE_DONE)
+			node->result = (struct failure){ 0 };
+		else if (node->failure.status)
+			node->result = node->failure;
+	}
+}
+
+/*
+ * Plan the next attempt: without those that failed before anything was copied; or, when
+ * all others are done, with one whose connection failed. That one is alone: it has no
+ * other neighbour then than the sender. Returns whether there is to be an attempt.
+ */
+static bool plan_attempt(struct copy *copy)
+{
+	bool again = copy->hub.again, found = false;
+
+	for (uint32_t i = 0; i < copy->options->destination_count; i++) {
+		struct node *node = node_of(copy, i);
+		struct node renewed = { .state = NODE_STARTED,
+					.retried = node->retried || !again,
+					.result = node->result,
+					.addresses = node->addresses };
+
+		if (again ? node->state == NODE_OUT : found || !node->to_be_retried) {
+			node->state = NODE_OUT;
+			continue;
+		}
+		*node = renewed;
+		found = true;
+	}
+	return found;
+}
+
+/* Set the failure if a destination was left out, and there is no other failure. */
+static void report_chain(struct copy *copy)
+{
+	uint32_t lost = 0, count = copy->options->destination_count;
+	int status = 0; /* of the first */
+
+	for (uint32_t i = count; i-- > 0;) {
+		const struct failure *result = &node_of(copy, i)->result;
+
+		lost += result->status != 0;
+		status = result->status ? result->status : status;
+	}
+	copy->arrived = lost < count && !copy->failure.status;
+	if (lost)
+		fail(&copy->failure, status, "not copied to %u of %u destinations", lost,
+		     count);
+}
 
 static void fill_side(struct cp_side *side, const struct operand *place,
 		      const char *memory, const char *device)
@@ -307,7 +258,6 @@ static void plan_copy(struct copy *copy)
 	const char *remote_device = options->remote_device;
 	const char *device = secure_getenv("PIER_DEVICE");
 	struct cp_side *source, *destination;
-	const char *source_device, *destination_device;
 	bool sender = !options->source.host[0];
 
 	copy->host = sender ? options->destinations[0].host : options->source.host;
@@ -327,11 +277,10 @@ static void plan_copy(struct copy *copy)
 		abort();
 	source = sender ? &copy->side : &copy->request.side;
 	destination = sender ? &copy->request.side : &copy->side;
-	source_device = sender ? options->device : remote_device;
-	destination_device = sender ? remote_device : options->device;
-	fill_side(source, &options->source, options->source_memory, source_device);
+	fill_side(source, &options->source, options->source_memory,
+		  sender ? options->device : remote_device);
 	fill_side(destination, &options->destinations[0], options->destination_memory,
-		  destination_device);
+		  sender ? remote_device : options->device);
 }
 
 /* Find out that a file is missing before ssh asks for a password. */
@@ -368,25 +317,19 @@ static int prepare_copy(struct copy *copy)
 	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
 		return -1;
 	if (copy->options->settings.chain)
-		return open_chain(&copy->chain, copy->options, &copy->shell,
-				  copy->side.device, &copy->failure);
+		return open_chain(copy);
 	find_peer_addresses(copy->host, &copy->shell, copy->side.device, &copy->peers);
 	return 0;
 }
 
-static void begin_copy(struct copy *copy)
+static void begin_copy(struct copy *copy, int signal_fd)
 {
 	const struct cp_options *options = copy->options;
 
 	copy->failure = (struct failure){ 0 };
-	copy->control = (struct control){ .protocol = &cp_protocol,
-					  .in = -1,
-					  .out = -1,
-					  .signal_fd = copy->control.signal_fd,
-					  .timeout_ms = options->settings.timeout_ms,
-					  .peer = options->settings.chain ? NULL
-									  : copy->host,
-					  .failure = &copy->failure };
+	copy->control = cp_control(options->settings.timeout_ms, &copy->failure);
+	copy->control.signal_fd = signal_fd;
+	copy->control.peer = options->settings.chain ? NULL : copy->host;
 	copy->party = (struct party){ .role = copy->role,
 				      .local = !copy->host,
 				      .settings = &copy->request.settings,
@@ -415,22 +358,19 @@ static bool is_of_destination(const struct copy *copy)
 /* One attempt. */
 static void try_chain(struct copy *copy)
 {
-	struct peers all = { .list = "" };
-	const struct failure *loss;
+	const struct hub *hub = &copy->hub;
 
-	if (start_chain(&copy->chain, &copy->request, &copy->party.notices,
-			&copy->control, &all) == 0) {
-		connect_only_to(&all);
+	if (start_chain(copy) == 0) {
+		connect_only_to(&copy->peers);
 		run_sender(&copy->party);
 	}
 	control_send_failure(&copy->control);
 	close_party(&copy->party);
-	end_chain(&copy->chain, &copy->control);
+	end_chain(copy);
 	show_notices(&copy->party);
-	loss = find_last_loss(&copy->chain);
-	/* It names the destination. */
-	if (loss && is_of_destination(copy))
-		copy->failure = *loss;
+	/* That of the last one that was left out names the destination. */
+	if (hub->last && is_of_destination(copy))
+		copy->failure = hub->nodes[hub->last].failure;
 }
 
 /* What the copy that has arrived consists of. */
@@ -447,24 +387,24 @@ static void keep_result(struct party *to, const struct party *from)
 
 static void run_chains(struct copy *copy)
 {
-	struct chain *chain = &copy->chain;
+	const struct hub *hub = &copy->hub;
 	struct party arrived = { .size = 0 };
 	uint32_t left_out = 0;
 	bool again, retried;
 
 	do {
 		try_chain(copy);
-		retried = chain->hub.nodes[chain->hub.last].to_be_retried;
+		retried = hub->nodes[hub->last].to_be_retried;
 		/* One that is tried again meets the same files of the source. */
 		if (copy->party.left_out > left_out)
 			left_out = copy->party.left_out;
 		if (copy->party.state == CONNECTION_DONE)
 			keep_result(&arrived, &copy->party);
 		again = (!copy->failure.status || is_of_destination(copy)) &&
-			plan_attempt(chain);
+			plan_attempt(copy);
 		/* Drop the failure of a destination, which report_chain() counts. */
 		if (is_of_destination(copy)) {
-			if (!chain->hub.again)
+			if (!hub->again)
 				print_error("pier cp: %s%s", copy->failure.text,
 					    retried ? "; it is tried once more at the end"
 						    : "");
@@ -473,11 +413,11 @@ static void run_chains(struct copy *copy)
 		if (again) {
 			forget_peers();
 			close_notices(&copy->party.notices);
-			begin_copy(copy);
+			begin_copy(copy, copy->control.signal_fd);
 		}
 	} while (again);
 	copy->party.left_out = left_out;
-	copy->arrived = report_chain(chain, &copy->failure);
+	report_chain(copy);
 	/* The last attempt may have failed where it began. */
 	if (arrived.state == CONNECTION_DONE)
 		keep_result(&copy->party, &arrived);
@@ -561,15 +501,11 @@ static void print_reason(const char *name, const struct cp_report *report)
 
 static void print_side_summary(const struct cp_report *report)
 {
-	print_safely(stdout, report->memory);
-	fputs(" memory", stdout);
-	if (report->device[0]) {
-		fputs(" on ", stdout);
-		print_safely(stdout, report->device);
-	}
-	fputs(" (", stdout);
-	print_safely(stdout, report->path);
-	fputc(')', stdout);
+	char text[sizeof(*report)];
+
+	snprintf(text, sizeof(text), "%s memory%s%s (%s)", report->memory,
+		 report->device[0] ? " on " : "", report->device, report->path);
+	print_safely(stdout, text);
 }
 
 static void print_result(const struct copy *copy)
@@ -582,7 +518,7 @@ static void print_result(const struct copy *copy)
 
 	format_rate(bytes_per_second(copy), rate, sizeof(rate));
 	for (uint32_t i = 0; settings->chain && i < options->destination_count; i++)
-		destinations += !copy->chain.failures[i].status;
+		destinations += !node_of(copy, i)->result.status;
 	if (settings->chain)
 		printf("%" PRIu32 " destinations, ", destinations);
 	if (settings->tree)
@@ -627,10 +563,9 @@ static void print_side_json(struct json *json, const char *name,
 static const struct operand *find_destination(const struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
-	const struct failure *failures = copy->chain.failures;
 
-	for (uint32_t i = 0; failures && i < options->destination_count; i++)
-		if (!failures[i].status)
+	for (uint32_t i = 0; copy->hub.nodes && i < options->destination_count; i++)
+		if (!node_of(copy, i)->result.status)
 			return &options->destinations[i];
 	return options->destinations;
 }
@@ -641,7 +576,7 @@ static void print_destinations_json(struct json *json, const struct copy *copy)
 
 	json_open(json, "destinations", '[');
 	for (uint32_t i = 0; i < options->destination_count; i++) {
-		const struct failure *failure = &copy->chain.failures[i];
+		const struct failure *failure = &node_of(copy, i)->result;
 
 		json_open(json, NULL, '{');
 		json_string(json, "host", options->destinations[i].host);
@@ -669,7 +604,7 @@ static void print_result_json(const struct copy *copy)
 	print_side_json(&json, "source", &copy->options->source, source_report(copy));
 	print_side_json(&json, "destination", find_destination(copy),
 			destination_report(copy));
-	if (copy->chain.failures)
+	if (copy->hub.nodes)
 		print_destinations_json(&json, copy);
 	json_uint(&json, "files", party->files);
 	json_uint(&json, "left_out", party->left_out);
@@ -715,8 +650,7 @@ static int copy_file(const struct cp_options *options)
 	uint32_t left_out;
 
 	plan_copy(&copy);
-	copy.control.signal_fd = -1;
-	begin_copy(&copy);
+	begin_copy(&copy, -1);
 	copy.progress.json = options->json;
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);
@@ -736,8 +670,7 @@ static int copy_file(const struct cp_options *options)
 					       : "were not copied; all others were");
 	copy.seconds = (double)(now_ns() - start) / 1e9;
 	report_copy(&copy);
-	free(copy.chain.hub.nodes);
-	free(copy.chain.failures);
+	free(copy.hub.nodes);
 	return copy.failure.status;
 }
 

@@ -45,23 +45,20 @@ int open_connection(struct connection *connection, uint64_t size)
 static void note_lost_rail(struct connection *connection)
 {
 	struct stream *stream = &connection->stream;
-	const struct rail *lost = NULL;
-	struct pier_rail_status status;
 	uint32_t working = 0;
-	char reason[PIER_RAIL_SENTENCE_SIZE];
 
 	for (uint32_t i = 0; i < stream->rail_count; i++) {
-		status = stream_rail_status(stream, i);
+		struct pier_rail_status status = stream_rail_status(stream, i);
+
 		working += !status.error;
-		if (!status.error)
-			continue;
-		lost = &stream->rails[i];
-		memcpy(reason, status.sentence, sizeof(reason));
+		if (status.error)
+			snprintf(connection->lost, sizeof(connection->lost),
+				 "the copy went on without %.80s: %s",
+				 pier_device_name(stream->rails[i].device),
+				 status.sentence);
 	}
-	if (lost && working > 0 && !connection->failure->status)
-		snprintf(connection->lost, sizeof(connection->lost),
-			 "the copy went on without %.80s: %s",
-			 pier_device_name(lost->device), reason);
+	if (working == 0 || connection->failure->status)
+		connection->lost[0] = '\0';
 }
 
 void close_connection(struct connection *connection)

@@ -57,18 +57,10 @@ static bool is_behind(const struct hub *hub, uint32_t index)
 /* The neighbour on this side that is left; 0: the sender, or none behind the last one. */
 static uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side)
 {
-	uint32_t at = index;
-
-	if (side == BEFORE) {
-		do
-			at--;
-		while (at > 0 && !is_left(hub, at));
-		return at;
-	}
 	do
-		at++;
-	while (at < hub->count && !is_left(hub, at));
-	return at < hub->count ? at : 0;
+		index = side == BEFORE ? index - 1 : index + 1;
+	while (index > 0 && index < hub->count && !is_left(hub, index));
+	return index < hub->count ? index : 0;
 }
 
 /* Of the destinations. */
@@ -88,11 +80,11 @@ static bool needs_no_sign(const struct node *node)
 }
 
 /*
- * Put a frame into the node's outbox, where it waits for room in the pipe. A node that is
- * done needs no more. One that has ended is no failure here: it may have reported that it
- * is done.
+ * Put a frame of the conversation with the neighbour on this side into the node's outbox,
+ * where it waits for room in the pipe. A node that is done needs no more. One that has
+ * ended is no failure here: it may have reported that it is done.
  */
-static void send_to(struct hub *hub, uint32_t index, uint32_t type,
+static void send_to(struct hub *hub, uint32_t index, enum side side, uint32_t type,
 		    const struct wire_writer *writer)
 {
 	struct node *node = &hub->nodes[index];
@@ -101,6 +93,8 @@ static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 	if (!is_left(hub, index) || node->state == NODE_DONE || node->control.out < 0 ||
 	    (is_sign && needs_no_sign(node)))
 		return;
+	if (index > 0 && side == BEHIND)
+		type |= FRAME_ONWARD;
 	if (control_send_if_open(&node->control, type, writer) < 0)
 		lose_node(hub, index);
 }
@@ -121,17 +115,6 @@ static void flush_node(struct hub *hub, uint32_t index)
 		node->worked_ns = node->heard_ns;
 }
 
-/* A frame of the conversation with the neighbour on this side. */
-static void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
-		       const uint8_t *payload, size_t length)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	put_bytes(&writer, payload, length);
-	send_to(hub, index, index > 0 && side == BEHIND ? type | FRAME_ONWARD : type,
-		&writer);
-}
-
 static void send_error(struct hub *hub, uint32_t index, enum side side, int status,
 		       const char *text)
 {
@@ -139,16 +122,16 @@ static void send_error(struct hub *hub, uint32_t index, enum side side, int stat
 
 	put_u32(&writer, (uint32_t)status);
 	put_string(&writer, text);
-	send_aside(hub, index, side, FRAME_ERROR, writer.data, writer.length);
+	send_to(hub, index, side, FRAME_ERROR, &writer);
 }
 
 /* To all but one. In reverse: who has heard of the end no longer needs those before. */
 static void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
-			   const uint8_t *payload, size_t length)
+			   const struct wire_writer *writer)
 {
 	for (uint32_t i = hub->count; i-- > 0;)
 		if (i != except)
-			send_aside(hub, i, BEFORE, type, payload, length);
+			send_to(hub, i, BEFORE, type, writer);
 }
 
 /* Let two neighbours connect, again or for the first time. */
@@ -157,8 +140,8 @@ static void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
 	hub->nodes[behind].hop_failure[0] = '\0';
 	hub->nodes[before].stale[BEHIND]++;
 	hub->nodes[behind].stale[BEFORE]++;
-	send_aside(hub, before, BEHIND, FRAME_RELINK, NULL, 0);
-	send_aside(hub, behind, BEFORE, FRAME_RELINK, NULL, 0);
+	send_to(hub, before, BEHIND, FRAME_RELINK, NULL);
+	send_to(hub, behind, BEFORE, FRAME_RELINK, NULL);
 }
 
 /* Let the sender fail; that ends the attempt. */
@@ -253,7 +236,7 @@ void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_
 
 	ret_list[0] = '\0';
 	for (uint32_t i = index + 1; i < hub->count; i++) {
-		const char *more = hub->nodes[i].addresses;
+		const char *more = hub->nodes[i].addresses.list;
 
 		if (!is_left(hub, i) || strcmp(more, "none") == 0)
 			continue;
@@ -403,9 +386,8 @@ struct message {
 		FROM_ANY = 7,
 	} speaker;
 	enum side side; /* on which the neighbour is */
-	uint32_t type;
-	const uint8_t *payload;
-	size_t length;
+	uint32_t type;	/* without FRAME_ONWARD */
+	const struct frame *frame;
 };
 
 /* Measure the silence of all from now on. */
@@ -434,13 +416,22 @@ static void check_connected(struct hub *hub)
 			return;
 	for (uint32_t i = 0; i < hub->count; i++) {
 		if (i > 0)
-			send_aside(hub, i, BEFORE, FRAME_READY, NULL, 0);
+			send_to(hub, i, BEFORE, FRAME_READY, NULL);
 		if (find_neighbour(hub, i, BEHIND))
-			send_aside(hub, i, BEHIND, FRAME_READY, NULL, 0);
+			send_to(hub, i, BEHIND, FRAME_READY, NULL);
 	}
 	/* Sending may have failed. */
 	if (hub->phase == HUB_CONNECTING)
 		hub->phase = HUB_COPYING;
+}
+
+/* Its contents, to be sent again. */
+static struct wire_writer copy_payload(const struct message *message)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_bytes(&writer, message->frame->payload, message->frame->length);
+	return writer;
 }
 
 static void pass_aside(struct hub *hub, const struct message *message)
@@ -449,6 +440,7 @@ static void pass_aside(struct hub *hub, const struct message *message)
 	static const uint32_t to_say[] = { FRAME_RAILS, FRAME_SETUP, FRAME_READY, 0 };
 	struct node *node = &hub->nodes[message->from];
 	uint32_t to = find_neighbour(hub, message->from, message->side);
+	struct wire_writer writer = copy_payload(message);
 
 	if (hub->phase == HUB_CONNECTING &&
 	    message->type != to_say[node->said[message->side]]) {
@@ -464,16 +456,14 @@ static void pass_aside(struct hub *hub, const struct message *message)
 	if (message->type == FRAME_READY && hub->phase == HUB_CONNECTING)
 		check_connected(hub);
 	else
-		send_aside(hub, to, message->side == BEFORE ? BEHIND : BEFORE,
-			   message->type, message->payload, message->length);
+		send_to(hub, to, message->side == BEFORE ? BEHIND : BEFORE, message->type,
+			&writer);
 }
 
 /* The sender speaks before the chain is known. */
 static void hold_rails(struct hub *hub, const struct message *message)
 {
-	hub->held.type = message->type;
-	hub->held.length = (uint32_t)message->length;
-	memcpy(hub->held.payload, message->payload, message->length);
+	hub->held = *message->frame;
 }
 
 static void take_echo(struct hub *hub, const struct message *message)
@@ -485,7 +475,7 @@ static void take_echo(struct hub *hub, const struct message *message)
 
 static void take_hop_failure(struct hub *hub, const struct message *message)
 {
-	struct wire_reader reader = { message->payload, message->length, false };
+	struct wire_reader reader = read_frame(message->frame);
 	char reason[sizeof(((struct failure *)0)->text)];
 	uint32_t other = find_neighbour(hub, message->from, message->side);
 
@@ -499,7 +489,7 @@ static void take_hop_failure(struct hub *hub, const struct message *message)
 /* A receiver could not begin to pass the stream on, or has no memory, or the like. */
 static void take_relay_failure(struct hub *hub, const struct message *message)
 {
-	struct wire_reader reader = { message->payload, message->length, false };
+	struct wire_reader reader = read_frame(message->frame);
 	uint32_t status = get_u32(&reader);
 	uint32_t behind = find_neighbour(hub, message->from, BEHIND);
 	struct node *node = &hub->nodes[message->from];
@@ -526,10 +516,12 @@ static void take_relay_failure(struct hub *hub, const struct message *message)
 /* What the sender says of the files. */
 static void repeat_to_all(struct hub *hub, const struct message *message)
 {
+	struct wire_writer writer = copy_payload(message);
+
 	/* Their time to open begins when they have the whole list. */
 	if (hub->phase == HUB_OPENING && !hub->held.type)
 		start_times(hub);
-	send_to_others(hub, 0, message->type, message->payload, message->length);
+	send_to_others(hub, 0, message->type, &writer);
 }
 
 static void take_end(struct hub *hub, const struct message *message)
@@ -545,7 +537,7 @@ static void pass_notice_on(struct hub *hub, const struct message *message)
 	struct control *control = &hub->nodes[message->from].control;
 	struct file_notice notice, named;
 
-	if (parse_message(control, &hub->nodes[message->from].inbox.frame, &notice) < 0) {
+	if (parse_message(control, message->frame, &notice) < 0) {
 		lose_node(hub, message->from);
 		return;
 	}
@@ -567,7 +559,7 @@ static void pass_keepalive(struct hub *hub, const struct message *message)
 	if (node->heard_ns < node->alive_ns + ms_to_ns(tick_ms(hub)) / 2)
 		return;
 	node->alive_ns = node->heard_ns;
-	send_to_others(hub, message->from, FRAME_KEEPALIVE, NULL, 0);
+	send_to_others(hub, message->from, FRAME_KEEPALIVE, NULL);
 }
 
 static void note_opened(struct hub *hub, const struct message *message)
@@ -669,8 +661,7 @@ static struct message read_message(const struct hub *hub, uint32_t index)
 				   : FROM_SENDER,
 		.side = index && !onward ? BEFORE : BEHIND,
 		.type = onward ? frame->type & ~(uint32_t)FRAME_ONWARD : frame->type,
-		.payload = frame->payload,
-		.length = frame->length,
+		.frame = frame,
 	};
 }
 
@@ -710,9 +701,8 @@ static void build_chain(struct hub *hub)
 	}
 	/* Telling one of them may have failed. */
 	if (hub->held.type && hub->phase == HUB_CONNECTING)
-		take_message(hub,
-			     &(struct message){ 0, FROM_SENDER, BEHIND, hub->held.type,
-						hub->held.payload, hub->held.length });
+		take_message(hub, &(struct message){ 0, FROM_SENDER, BEHIND,
+						     hub->held.type, &hub->held });
 }
 
 /* Go to the next phase if all that are left have done their part. */
@@ -728,11 +718,11 @@ static void check_phase(struct hub *hub)
 		return;
 	if (done == left) {
 		hub->phase = HUB_OVER;
-		send_to(hub, 0, FRAME_DONE, NULL);
+		send_to(hub, 0, BEHIND, FRAME_DONE, NULL);
 	} else if (hub->phase == HUB_STARTING) {
 		hub->phase = HUB_OPENING;
 		start_times(hub);
-		send_to(hub, 0, FRAME_READY, NULL);
+		send_to(hub, 0, BEHIND, FRAME_READY, NULL);
 	} else if (hub->phase == HUB_OPENING) {
 		hub->phase = HUB_CONNECTING;
 		start_times(hub);
@@ -844,7 +834,7 @@ static void check_progress(struct hub *hub)
 		lose_silent(hub, hub->phase == HUB_CONNECTING ? blame_slower(hub, i) : i,
 			    hub->timeout_ms);
 	}
-	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
+	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL);
 }
 
 static void tick_hub(struct hub *hub)
@@ -860,7 +850,7 @@ static void tick_hub(struct hub *hub)
 	hub->system_ns = now_ns();
 	hub->status_ms = STATUS_MS;
 	for (uint32_t i = 1; i < hub->count; i++)
-		send_to(hub, i, FRAME_PING, NULL);
+		send_to(hub, i, BEFORE, FRAME_PING, NULL);
 	if (hub->phase <= HUB_CONNECTING || hub->phase == HUB_ENDING)
 		check_progress(hub);
 	silent = find_silent(hub, silence_ms);

@@ -41,13 +41,14 @@ struct node {
 	bool waits; /* its frame in the inbox is held back; see must_wait() */
 	struct remote remote;
 	struct failure failure; /* why it was left out */
+	struct failure result;	/* of all attempts; status 0: it has been copied to */
 	enum node_state {
 		NODE_STARTED,
 		NODE_OPEN, /* it can write the destination */
 		NODE_DONE,
 		NODE_OUT, /* left out, or no part of this attempt */
 	} state;
-	char addresses[CP_ADDRESSES_MAX]; /* of the host, for soft0; "none" */
+	struct peers addresses; /* of the host, for soft0; "none" */
 	/* Of each conversation with a neighbour; enum side. */
 	uint32_t said[2];   /* how many of the frames that connect them */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */

@@ -7,6 +7,7 @@
 #include <pier/error.h>
 
 #include "message.h"
+#include "path.h"
 
 const struct control_protocol cp_protocol = {
 	.command = "cp",
@@ -15,6 +16,16 @@ const struct control_protocol cp_protocol = {
 	.magic = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' },
 	.version = CP_PROTOCOL_VERSION,
 };
+
+struct control cp_control(uint32_t timeout_ms, struct failure *failure)
+{
+	return (struct control){ .protocol = &cp_protocol,
+				 .in = -1,
+				 .out = -1,
+				 .signal_fd = -1,
+				 .timeout_ms = timeout_ms,
+				 .failure = failure };
+}
 
 #define PASS_STRING(wire, array) pass_string(wire, array, sizeof(array))
 
@@ -68,13 +79,6 @@ static void pass_chain(struct codec *codec, void *message)
 	PASS_STRING(&codec->wire, chain->addresses);
 }
 
-/* The name is used as a component of a path. */
-static bool name_valid(const char *name)
-{
-	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 &&
-	       strcmp(name, "..") != 0;
-}
-
 static void pass_source(struct codec *codec, void *message)
 {
 	struct source_message *source = message;
@@ -91,9 +95,11 @@ static void pass_source(struct codec *codec, void *message)
 	pass_bytes(wire, source->identity, sizeof(source->identity));
 	for (int i = 0; i < LOSSES; i++)
 		pass_u32(wire, &source->losses.files[i]);
+	/* The name is used as a component of a path. */
 	require_value(wire, source->size <= INT64_MAX && source->mode <= CP_MODE_BITS &&
 				    source->mtime_nanoseconds < 1000000000 &&
-				    name_valid(source->name) &&
+				    !has_no_name(source->name) &&
+				    !strchr(source->name, '/') &&
 				    source->several + source->contents <= source->tree);
 }
 
@@ -217,7 +223,6 @@ int expect_message(struct control *control, enum cp_frame type, void *ret_messag
 enum {
 	WORD_OPERAND = 1,
 	WORD_PATTERN = 2,
-	WORD_MAX = 4 + 2 + PATH_MAX,
 };
 
 int add_word(struct words *words, const char *word, uint32_t most)
@@ -245,18 +250,15 @@ void free_words(struct words *words)
 
 static int send_kind(struct control *control, uint32_t kind, const struct words *words)
 {
-	struct wire_writer writer = { .length = 0 };
-
 	for (uint32_t i = 0; i < words->count; i++) {
-		if (writer.length > WIRE_MAX - WORD_MAX) {
-			if (control_send(control, FRAME_WORDS, &writer) < 0)
-				return -1;
-			writer.length = 0;
-		}
+		struct wire_writer writer = { .length = 0 };
+
 		put_u32(&writer, kind);
 		put_string(&writer, words->all[i]);
+		if (control_send(control, FRAME_WORDS, &writer) < 0)
+			return -1;
 	}
-	return writer.length ? control_send(control, FRAME_WORDS, &writer) : 0;
+	return 0;
 }
 
 int send_words(struct control *control, const struct words *operands,

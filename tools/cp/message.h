@@ -91,6 +91,9 @@ enum {
 
 extern const struct control_protocol cp_protocol;
 
+/* A control connection of this protocol, without descriptors. */
+struct control cp_control(uint32_t timeout_ms, struct failure *failure);
+
 enum cp_frame {
 	FRAME_REQUEST = 1, /* client: settings, and the server's role and side */
 	FRAME_SOURCE = 2,  /* sender: name, size and attributes of the file */

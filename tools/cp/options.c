@@ -7,6 +7,12 @@
 #include "options.h"
 #include "units.h"
 
+int refuse_usage(const char *complaint)
+{
+	print_error("pier cp: %s", complaint);
+	return -1;
+}
+
 static int take_chunk(const struct given_option *given, void *member)
 {
 	uint64_t bytes;
@@ -34,10 +40,9 @@ static int take_pattern(const struct given_option *given, void *member)
 {
 	if (!given->value[0] || strlen(given->value) >= PATH_MAX)
 		return refuse_value(given, "a pattern of 1 to 4095 bytes");
-	if (add_word(member, given->value, CP_PATTERNS_MAX) == 0)
-		return 0;
-	print_error("pier cp: too many --exclude");
-	return -1;
+	return add_word(member, given->value, CP_PATTERNS_MAX) < 0
+		       ? refuse_usage("too many --exclude")
+		       : 0;
 }
 
 #define AT(member) offsetof(struct cp_options, member)
@@ -119,12 +124,6 @@ const struct option_table cp_option_table = {
 	.count = sizeof(rows) / sizeof(rows[0]),
 	.after = EXIT_STATUSES,
 };
-
-static int refuse_operands(const char *complaint)
-{
-	print_error("pier cp: %s", complaint);
-	return -1;
-}
 
 static const char *skip_user(const char *text)
 {
@@ -288,20 +287,20 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 	struct failure failure = { 0 };
 
 	if (count < 2)
-		return refuse_operands("SRC and DST are required; usage: pier cp "
-				       "[OPTION...] SRC... DST...");
+		return refuse_usage("SRC and DST are required; usage: pier cp "
+				    "[OPTION...] SRC... DST...");
 	if (take_places(count, argv + 1, options, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
 	if (options->source.host[0] && options->destinations[0].host[0])
-		return refuse_operands("SRC and DST are both on other hosts: run pier cp "
-				       "on one of them");
+		return refuse_usage("SRC and DST are both on other hosts: run pier cp "
+				    "on one of them");
 	options->settings.chain = options->destination_count > 1;
 	if (options->settings.chain && options->settings.partial)
-		return refuse_operands("--continue is for one DST");
+		return refuse_usage("--continue is for one DST");
 	if (options->patterns.count && !options->recursive)
-		return refuse_operands("--exclude is for -r");
+		return refuse_usage("--exclude is for -r");
 	options->settings.tree = options->recursive || options->sources.count > 1;
 	return 0;
 }

@@ -34,6 +34,9 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 		     int *ret_status);
 void free_cp_options(struct cp_options *options);
 
+/* Print what is wrong with a command line. Returns -1. */
+int refuse_usage(const char *complaint);
+
 /*
  * Run the server side of a copy, `pier cp --server [OPTION...]`, which reads its request
  * from standard input. Returns an exit status.

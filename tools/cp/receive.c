@@ -162,14 +162,11 @@ static int join_chain(struct party *party, struct relay **ret_relay)
 	strcpy(relay->addresses, chain.addresses);
 	pthread_mutex_init(&relay->onward.lock, NULL);
 	relay->onward.to = pipe[1];
-	relay->control = (struct control){ .protocol = party->control->protocol,
-					   .in = pipe[0],
-					   .out = party->control->out,
-					   .signal_fd = -1,
-					   .timeout_ms = party->control->timeout_ms,
-					   .preamble_read = true,
-					   .failure = &relay->failure,
-					   .carrier = party->control };
+	relay->control = cp_control(party->control->timeout_ms, &relay->failure);
+	relay->control.in = pipe[0];
+	relay->control.out = party->control->out;
+	relay->control.preamble_read = true;
+	relay->control.carrier = party->control;
 	party->control->onward = &relay->onward;
 	*ret_relay = relay;
 	return 0;

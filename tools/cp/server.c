@@ -23,18 +23,12 @@ struct server_options {
 	bool local;   /* the client is on this host: do not listen */
 };
 
-static int refuse_server_options(const char *complaint)
-{
-	print_error("pier cp: %s", complaint);
-	return -1;
-}
-
 static int take_under(const struct given_option *given, void *member)
 {
 	const char **under = member;
 
 	if (*under)
-		return refuse_server_options("--under was given twice");
+		return refuse_usage("--under was given twice");
 	*under = given->value;
 	return 0;
 }
@@ -56,24 +50,21 @@ static const struct option_table server_option_table = {
 	.count = sizeof(rows) / sizeof(rows[0]),
 };
 
-static int parse_server_options(int argc, char **argv, struct server_options *ret_options)
+static int parse_server_options(int argc, char **argv, struct server_options *options)
 {
-	struct server_options options = { .under = NULL };
-	int status, count;
+	int status,
+		count = parse_options(&server_option_table, argc, argv, options, &status);
 
-	count = parse_options(&server_option_table, argc, argv, &options, &status);
 	if (count < 0)
 		return -1;
 	if (count > 0)
-		return refuse_server_options("a server takes no paths on the command "
-					     "line: the client sends them");
-	if (options.read_only && options.write_only)
-		return refuse_server_options(
+		return refuse_usage("a server takes no paths on the command "
+				    "line: the client sends them");
+	if (options->read_only && options->write_only)
+		return refuse_usage(
 			"--read-only and --write-only are mutually exclusive");
-	if ((options.read_only || options.write_only) && !options.under)
-		return refuse_server_options(
-			"--read-only and --write-only require --under");
-	*ret_options = options;
+	if ((options->read_only || options->write_only) && !options->under)
+		return refuse_usage("--read-only and --write-only require --under");
 	return 0;
 }
 
@@ -170,36 +161,12 @@ static void serve_request(const struct server_options *options, int root,
 	free_words(&patterns);
 }
 
-static int run_server(const struct server_options *options, int root)
-{
-	struct failure failure = { 0 };
-	struct control control = {
-		.protocol = &cp_protocol,
-		.in = -1,
-		.out = -1,
-		.signal_fd = -1,
-		.timeout_ms = FIRST_TIMEOUT_MS,
-		.failure = &failure,
-	};
-
-	if (!options->local)
-		listen_for_client();
-	serve_request(options, root, &control);
-	control_close(&control);
-	/* In all other cases the client reports the failure to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
-	    !control.failure_from_peer)
-		print_failure(&failure);
-	if (control.signal_fd >= 0)
-		close(control.signal_fd);
-	return failure.status;
-}
-
 int serve_copy(int argc, char **argv)
 {
-	struct server_options options;
+	struct server_options options = { .under = NULL };
 	struct failure failure = { 0 };
-	int root = AT_FDCWD, status;
+	struct control control = cp_control(FIRST_TIMEOUT_MS, &failure);
+	int root = AT_FDCWD;
 
 	if (parse_server_options(argc, argv, &options) < 0)
 		return EXIT_USAGE;
@@ -209,8 +176,15 @@ int serve_copy(int argc, char **argv)
 		print_failure(&failure);
 		return failure.status;
 	}
-	status = run_server(&options, root);
-	if (root >= 0)
-		close(root);
-	return status;
+	if (!options.local)
+		listen_for_client();
+	serve_request(&options, root, &control);
+	control_close(&control);
+	/* In all other cases the client reports the failure to the user. */
+	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
+	    !control.failure_from_peer)
+		print_failure(&failure);
+	close_fd(control.signal_fd);
+	close_fd(root);
+	return failure.status;
 }

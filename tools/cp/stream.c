@@ -68,6 +68,14 @@ static int agree_on_ipc(struct stream *stream, enum cp_role role, struct control
 	return 0;
 }
 
+/* Add to a text that has a separator between its parts. */
+static void append_text(char *text, size_t size, const char *separator, const char *part)
+{
+	size_t used = strlen(text);
+
+	snprintf(text + used, size - used, "%s%s", used ? separator : "", part);
+}
+
 /* Requested memory is allocated first, and devices near it are then chosen. */
 static int alloc_memory(struct stream *stream, const char *spec, struct failure *failure)
 {
@@ -83,33 +91,28 @@ static int alloc_memory(struct stream *stream, const char *spec, struct failure 
 static void choose_slots(struct stream *stream, const struct cp_settings *settings,
 			 uint64_t size)
 {
-	uint64_t chunks;
+	uint64_t chunk = (size + CP_CHUNK_MIN - 1) / CP_CHUNK_MIN * CP_CHUNK_MIN, chunks;
 
-	stream->chunk = (size_t)settings->chunk;
-	if (size < stream->chunk)
-		stream->chunk = ((size_t)size + CP_CHUNK_MIN - 1) / CP_CHUNK_MIN *
-				CP_CHUNK_MIN;
-	if (stream->chunk == 0)
-		stream->chunk = CP_CHUNK_MIN;
-	chunks = size / stream->chunk + (size % stream->chunk != 0);
-	stream->depth = settings->depth;
-	if (chunks < stream->depth)
-		stream->depth = chunks ? (uint32_t)chunks : 1;
+	if (size == 0)
+		size = chunk = CP_CHUNK_MIN;
+	if (chunk > settings->chunk)
+		chunk = settings->chunk;
+	chunks = (size + chunk - 1) / chunk;
+	stream->chunk = (size_t)chunk;
+	stream->depth = chunks < settings->depth ? (uint32_t)chunks : settings->depth;
 }
 
 static int open_device(struct stream *stream, struct rail *rail, const char *name,
 		       struct failure *failure)
 {
 	struct cp_report *report = &stream->report;
-	size_t used = strlen(report->device);
 	struct pier_device_attr attr;
 
 	if (pier_device_open(name, &rail->device) < 0 ||
 	    pier_device_query(rail->device, &attr, sizeof(attr)) < 0 ||
 	    pier_pd_alloc(rail->device, &rail->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
-	snprintf(report->device + used, sizeof(report->device) - used, "%s%s",
-		 used ? "," : "", attr.name);
+	append_text(report->device, sizeof(report->device), ",", attr.name);
 	/* soft0 copies directly to and from another process's memfd. */
 	if (!stream->buffer)
 		return alloc_memory(stream, attr.memfd_as_dmabuf ? "memfd" : "host",
@@ -135,18 +138,13 @@ static int slot_access(const struct stream *stream, enum cp_role role)
 /* How each rail reaches the memory, if they differ. */
 static void report_path(struct cp_report *report, const struct pier_mr *mr)
 {
-	const char *path = pier_path_name(pier_mr_path(mr));
-	size_t used = strlen(report->path);
+	const char *path = pier_path_name(pier_mr_path(mr)), *reason = pier_mr_reason(mr);
 
 	if (strstr(report->path, path))
 		return;
-	snprintf(report->path + used, sizeof(report->path) - used, "%s%s",
-		 used ? ", " : "", path);
-	used = strlen(report->reason);
-	if (!pier_mr_reason(mr)[0])
-		return;
-	snprintf(report->reason + used, sizeof(report->reason) - used, "%s%s",
-		 used ? "; " : "", pier_mr_reason(mr));
+	append_text(report->path, sizeof(report->path), ", ", path);
+	if (reason[0])
+		append_text(report->reason, sizeof(report->reason), "; ", reason);
 }
 
 static int register_memory(struct stream *stream, struct rail *rail, enum cp_role role,
