@@ -26,7 +26,6 @@
 	X(CUDA_ERROR_DEVICE_NOT_LICENSED, 102)                              \
 	X(CUDA_ERROR_INVALID_CONTEXT, 201)                                  \
 	X(CUDA_ERROR_MAP_FAILED, 205)                                       \
-	X(CUDA_ERROR_UNMAP_FAILED, 206)                                     \
 	X(CUDA_ERROR_ALREADY_MAPPED, 208)                                   \
 	X(CUDA_ERROR_NOT_MAPPED, 211)                                       \
 	X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                \
@@ -62,7 +61,6 @@
 	X(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, 809)                      \
 	X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                       \
 	X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                          \
-	X(CUDA_ERROR_TIMEOUT, 909)                                          \
 	X(CUDA_ERROR_UNKNOWN, 999)                                          \
 	X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                                  \
 	X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                              \

@@ -99,28 +99,31 @@ static int run_live_copy(const struct pier_cuda_memory *memory, const struct cop
 	return result;
 }
 
+static int copy_range(const struct pier_memory *memory, bool to_host, uint64_t offset,
+		      void *host, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct copy copy = { to_host ? READ : WRITE, state->address + offset, length,
+			     host, 0 };
+	char *cpu = memory->cpu;
+
+	if (!cpu)
+		return run_live_copy(state, &copy);
+	cpu += offset;
+	memcpy(to_host ? host : cpu, to_host ? cpu : host, length);
+	return 0;
+}
+
 int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length)
 {
-	const struct pier_cuda_memory *state = memory->state;
-	struct copy copy = { WRITE, state->address + offset, length, (void *)source, 0 };
-
-	if (!memory->cpu)
-		return run_live_copy(state, &copy);
-	memcpy((char *)memory->cpu + offset, source, length);
-	return 0;
+	return copy_range(memory, false, offset, (void *)source, length);
 }
 
 int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 			void *destination, uint64_t length)
 {
-	const struct pier_cuda_memory *state = memory->state;
-	struct copy copy = { READ, state->address + offset, length, destination, 0 };
-
-	if (!memory->cpu)
-		return run_live_copy(state, &copy);
-	memcpy(destination, (const char *)memory->cpu + offset, length);
-	return 0;
+	return copy_range(memory, true, offset, destination, length);
 }
 
 /*
@@ -210,19 +213,6 @@ static int wait_for_stream(const struct pier_cuda_memory *memory, CUstream strea
 	return result;
 }
 
-static int copy_by_cpu(const struct pier_memory *memory,
-		       const struct pier_backend_copy *copy)
-{
-	int result = copy->stream ? wait_for_stream(memory->state, copy->stream) : 0;
-
-	if (result != 0)
-		return result;
-	return copy->to_host ? pier_cuda_copy_from(memory, copy->offset, copy->host,
-						   copy->length)
-			     : pier_cuda_copy_to(memory, copy->offset, copy->host,
-						 copy->length);
-}
-
 int pier_cuda_copy_start(const struct pier_memory *memory,
 			 const struct pier_backend_copy *copy, void **ret_copy)
 {
@@ -231,8 +221,12 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 	struct started_copy *started;
 	int result;
 
-	if (memory->cpu)
-		return copy_by_cpu(memory, copy);
+	if (memory->cpu) {
+		result = copy->stream ? wait_for_stream(state, copy->stream) : 0;
+		return result == 0 ? copy_range(memory, copy->to_host, copy->offset,
+						copy->host, copy->length)
+				   : result;
+	}
 	started = malloc(sizeof(*started));
 	if (!started)
 		return pier_fail(ENOMEM, "no memory for a copy's description");

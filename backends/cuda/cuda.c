@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/linux/fd_memory.h"
 #include "copy.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -113,21 +114,6 @@ static int map_all(struct pier_cuda_memory *memory, const CUmemAllocationProp *p
 			       "cuMemSetAccess on CUDA device %d", memory->device);
 }
 
-static int check_support(struct pier_cuda_memory *memory)
-{
-	int result = PIER_CUDA_NEED(memory->cuda, cuMemCreate);
-
-	if (result == 0 &&
-	    pier_cuda_attribute(
-		    memory->cuda, memory->device,
-		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
-		result = pier_fail(EOPNOTSUPP,
-				   "CUDA device %d has no virtual memory management: use "
-				   "cuda:%d instead of cuda:%d:vmm",
-				   memory->device, memory->device, memory->device);
-	return result;
-}
-
 static void cuda_vmm_free(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
@@ -157,8 +143,16 @@ static int cuda_vmm_alloc(struct pier_cuda_memory *memory, uint64_t length,
 	struct pier_cuda *cuda = memory->cuda;
 	CUmemAllocationProp prop = read_properties(memory);
 	CUdeviceptr start = 0;
-	int result = check_support(memory);
+	int result = PIER_CUDA_NEED(cuda, cuMemCreate);
 
+	if (result == 0 &&
+	    pier_cuda_attribute(
+		    cuda, memory->device,
+		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+		return pier_fail(EOPNOTSUPP,
+				 "CUDA device %d has no virtual memory management: use "
+				 "cuda:%d instead of cuda:%d:vmm",
+				 memory->device, memory->device, memory->device);
 	if (result == 0)
 		result = choose_segment(memory, &prop, length, segment);
 	if (result == 0)
@@ -330,23 +324,15 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
  * Where NVLink-C2C joins the device to the CPU, NICs may refuse memory of cuMemAlloc():
  * see pier_cuda_suggest_remedy().
  */
-static bool suits_vmm(struct pier_cuda *cuda, int device)
-{
-	struct pier_cuda_memory memory = { .cuda = cuda, .device = device };
-
-	return pier_cuda_is_coherent(&memory) &&
-	       pier_cuda_attribute(
-		       cuda, device,
-		       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) > 0;
-}
-
 static int alloc_any(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
 		     uint64_t length, struct pier_cuda_memory **ret_memory)
 {
+	struct pier_cuda_memory memory = { .cuda = cuda, .device = spec->device };
 	struct pier_cuda_spec vmm = *spec;
 
 	vmm.kind = PIER_CUDA_VMM;
-	if (spec->any && suits_vmm(cuda, spec->device)) {
+	if (spec->any && pier_cuda_is_coherent(&memory) &&
+	    read_properties(&memory).allocFlags.gpuDirectRDMACapable) {
 		if (alloc_memory(cuda, &vmm, length, ret_memory) == 0)
 			return 0;
 		pier_debug("memory of cuMemAlloc on CUDA device %d, because: %s",
@@ -522,7 +508,7 @@ const struct pier_backend pier_cuda_backend = {
 	.find = cuda_find,
 	.release = cuda_put,
 	.export_range = pier_cuda_export,
-	.close_export = pier_cuda_close_export,
+	.close_export = pier_fd_memory_close_export,
 	.copy_to = pier_cuda_copy_to,
 	.copy_from = pier_cuda_copy_from,
 	.flush = pier_cuda_flush,

@@ -292,7 +292,6 @@ static const struct error {
 	{ CUDA_ERROR_INVALID_CONTEXT, EINVAL, "" },
 	{ CUDA_ERROR_CONTEXT_IS_DESTROYED, EINVAL, "" },
 	{ CUDA_ERROR_MAP_FAILED, ENOMEM, "" },
-	{ CUDA_ERROR_UNMAP_FAILED, EIO, "" },
 	{ CUDA_ERROR_ALREADY_MAPPED, EINVAL, "" },
 	{ CUDA_ERROR_NOT_MAPPED, EINVAL, "" },
 	{ CUDA_ERROR_ECC_UNCORRECTABLE, EIO, LOST },
@@ -337,7 +336,6 @@ static const struct error {
 	  "; a stream of this process is being captured: wait until that is over" },
 	{ CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, EBUSY,
 	  "; a stream of this process is being captured: wait until that is over" },
-	{ CUDA_ERROR_TIMEOUT, EIO, "" },
 	/* For example, the device fell off its bus. */
 	{ CUDA_ERROR_UNKNOWN, EIO, "; the kernel's log may have the reason" },
 };

@@ -306,8 +306,3 @@ int pier_cuda_expose(const struct pier_memory *memory)
 	pier_cuda_leave(state->cuda, &saved);
 	return result;
 }
-
-void pier_cuda_close_export(struct pier_backend_export *dmabuf)
-{
-	dmabuf->fd = pier_close_fd(dmabuf->fd);
-}

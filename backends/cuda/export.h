@@ -4,11 +4,10 @@
 
 #include "memory.h"
 
-/* export_range(), close_export() and expose() of the backend. */
+/* export_range() and expose() of the backend. */
 int pier_cuda_export(const struct pier_memory *memory,
 		     const struct pier_backend_request *wanted,
 		     struct pier_backend_export *ret_export);
-void pier_cuda_close_export(struct pier_backend_export *dmabuf);
 int pier_cuda_expose(const struct pier_memory *memory);
 
 /*

@@ -183,14 +183,22 @@ int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t 
 	return run_copy(state, &copy);
 }
 
-static int run_live_copy(const struct pier_memory *memory, const struct copy *copy)
+static int copy_range(const struct pier_memory *memory, bool to_host, uint64_t offset,
+		      void *host, uint64_t length)
 {
 	const struct pier_hip_memory *state = memory->state;
+	void *device = (void *)(uintptr_t)(memory->address + offset);
+	struct copy copy = { to_host ? READ : WRITE, device, host, length };
 	struct pier_hip_saved saved;
-	int result = pier_hip_enter_live(memory, &saved);
+	int result;
 
+	if (memory->cpu) {
+		memcpy(to_host ? host : device, to_host ? device : host, length);
+		return 0;
+	}
+	result = pier_hip_enter_live(memory, &saved);
 	if (result == 0)
-		result = run_copy(state, copy);
+		result = run_copy(state, &copy);
 	pier_hip_leave(state->hip, &saved);
 	return result;
 }
@@ -198,25 +206,13 @@ static int run_live_copy(const struct pier_memory *memory, const struct copy *co
 int pier_hip_copy_to(const struct pier_memory *memory, uint64_t offset,
 		     const void *source, uint64_t length)
 {
-	void *device = (void *)(uintptr_t)(memory->address + offset);
-	struct copy copy = { WRITE, device, (void *)(uintptr_t)source, length };
-
-	if (!memory->cpu)
-		return run_live_copy(memory, &copy);
-	memcpy(device, source, length);
-	return 0;
+	return copy_range(memory, false, offset, (void *)(uintptr_t)source, length);
 }
 
 int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 		       void *destination, uint64_t length)
 {
-	void *device = (void *)(uintptr_t)(memory->address + offset);
-	struct copy copy = { READ, device, destination, length };
-
-	if (!memory->cpu)
-		return run_live_copy(memory, &copy);
-	memcpy(destination, device, length);
-	return 0;
+	return copy_range(memory, true, offset, destination, length);
 }
 
 /* A copy that copy_start() has put into a stream, with an event behind it. */
@@ -298,19 +294,6 @@ static int wait_for_stream(const struct pier_hip_memory *state,
 	return result;
 }
 
-static int copy_by_cpu(const struct pier_memory *memory,
-		       const struct pier_backend_copy *copy)
-{
-	int result = copy->stream ? wait_for_stream(memory->state, copy->stream) : 0;
-
-	if (result != 0)
-		return result;
-	return copy->to_host
-		       ? pier_hip_copy_from(memory, copy->offset, copy->host,
-					    copy->length)
-		       : pier_hip_copy_to(memory, copy->offset, copy->host, copy->length);
-}
-
 int pier_hip_copy_start(const struct pier_memory *memory,
 			const struct pier_backend_copy *copy, void **ret_copy)
 {
@@ -318,8 +301,12 @@ int pier_hip_copy_start(const struct pier_memory *memory,
 	struct started_copy *started;
 	int result;
 
-	if (memory->cpu)
-		return copy_by_cpu(memory, copy);
+	if (memory->cpu) {
+		result = copy->stream ? wait_for_stream(state, copy->stream) : 0;
+		return result == 0 ? copy_range(memory, copy->to_host, copy->offset,
+						copy->host, copy->length)
+				   : result;
+	}
 	started = malloc(sizeof(*started));
 	if (!started)
 		return pier_fail(ENOMEM, "no memory for a copy's description");

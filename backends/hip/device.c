@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -138,15 +139,11 @@ void pier_hip_find_function(const char *devices, char pci[16])
 void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 {
 	ret_pci[0] = '\0';
-	if (hip->hipDeviceGetPCIBusId(ret_pci, 16, device) != PIER_HIP_SUCCESS) {
+	if (hip->hipDeviceGetPCIBusId(ret_pci, 16, device) != PIER_HIP_SUCCESS)
 		ret_pci[0] = '\0';
-		return;
-	}
 	ret_pci[15] = '\0';
 	/* HIP may write capital hexadecimal digits; sysfs has lower case. */
-	for (char *c = ret_pci; *c; c++) {
-		if (*c >= 'A' && *c <= 'F')
-			*c = (char)(*c - 'A' + 'a');
-	}
+	for (char *c = ret_pci; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
 	pier_hip_find_function(DEVICES, ret_pci);
 }

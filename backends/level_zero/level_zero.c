@@ -92,17 +92,7 @@ static int ze_copy_from(const struct pier_memory *memory, uint64_t offset,
 			   (const void *)(uintptr_t)(memory->address + offset), length);
 }
 
-/* The index of a unit, or -1; its kind follows. More than 9 digits are no device's. */
-static long parse_index(const char *unit, const char **ret_kind)
-{
-	size_t digits = strspn(unit, "0123456789");
-
-	*ret_kind = unit + digits;
-	if (digits == 0 || (unit[0] == '0' && digits > 1))
-		return -1;
-	return digits > 9 ? 999999999 : strtol(unit, NULL, 10);
-}
-
+/* More than 9 digits are no device's. */
 static int parse_unit(const char *unit, long *ret_index, unsigned int *ret_type)
 {
 	static const struct {
@@ -113,11 +103,12 @@ static int parse_unit(const char *unit, long *ret_index, unsigned int *ret_type)
 		{ ":host", PIER_ZE_MEMORY_HOST },
 		{ ":shared", PIER_ZE_MEMORY_SHARED },
 	};
-	const char *kind;
+	size_t digits = strspn(unit, "0123456789");
+	bool is_number = digits == 1 || (digits > 1 && unit[0] != '0');
 
-	*ret_index = parse_index(unit, &kind);
-	for (size_t i = 0; *ret_index >= 0 && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (strcmp(kind, kinds[i].kind) == 0) {
+	*ret_index = digits > 9 ? 999999999 : strtol(unit, NULL, 10);
+	for (size_t i = 0; is_number && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(unit + digits, kinds[i].kind) == 0) {
 			*ret_type = kinds[i].type;
 			return 0;
 		}
