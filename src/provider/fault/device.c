@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "fault.h"
-#include "async.h"
+#include "failure.h"
 #include "channel.h"
 #include "core/error.h"
 #include "core/log.h"

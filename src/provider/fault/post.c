@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "async.h"
 #include "channel.h"
 #include "core/clock.h"
 #include "core/error.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "async.h"
 #include "core/error.h"
 #include "cq.h"
 #include "failure.h"

@@ -123,22 +123,9 @@ static int connect_before(int fd, const void *name, socklen_t length, uint64_t d
 /* Sends the proof, and with it the fd of the memory to share. */
 static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *memory)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec part = { .iov_base = proof, .iov_len = SOFT_PROOF_SIZE };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	struct cmsghdr *header = (struct cmsghdr *)control;
-
-	if (!memory)
-		return send_all(fd, proof, SOFT_PROOF_SIZE);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &memory->fd, sizeof(int));
-	message.msg_control = control;
-	message.msg_controllen = sizeof(control);
-	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
+	/* If too many fds are in flight, for example, the proof goes without it. */
+	if (memory && pier_soft_send_with_fds(fd, proof, SOFT_PROOF_SIZE, &memory->fd, 1))
 		return 0;
-	/* Too many fds may be in flight, for example: send the proof without it. */
 	return send_all(fd, proof, SOFT_PROOF_SIZE);
 }
 

@@ -94,14 +94,6 @@ static bool is_grantable(const struct soft_mr *mr, bool by_address)
 	       (has_whole_files(mr) || (by_address && has_addresses(mr)));
 }
 
-/* Memory windows are not granted: a request names the key of a region. */
-static uint32_t find_rights(const struct soft_link *link, const struct soft_mr *mr)
-{
-	if (mr->ibv.pd != link->end->pd || link->closing)
-		return 0;
-	return (uint32_t)(mr->access & (int)link->end->attr->qp_access_flags & REMOTE);
-}
-
 /* Whether the fds of whole files give the peer no other right than these. */
 static bool fds_give_only(const struct soft_mr *mr, uint32_t rights)
 {
@@ -116,7 +108,10 @@ static bool fds_give_only(const struct soft_mr *mr, uint32_t rights)
 static bool choose_kind(const struct soft_link *link, const struct soft_mr *mr,
 			bool by_address, struct soft_grant_message *message)
 {
-	message->rights = find_rights(link, mr);
+	/* Memory windows are not granted: a request names the key of a region. */
+	if (mr->ibv.pd == link->end->pd && !link->closing)
+		message->rights = (uint32_t)mr->access &
+				  link->end->attr->qp_access_flags & REMOTE;
 	if (has_whole_files(mr) && fds_give_only(mr, message->rights))
 		return true;
 	message->shared_memory = (uintptr_t)link->fifo->memory->layout;

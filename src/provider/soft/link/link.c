@@ -143,29 +143,35 @@ static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_by
 	return size;
 }
 
+bool pier_soft_send_with_fds(int fd, void *bytes, size_t length, const int *fds,
+			     uint32_t count)
+{
+	_Alignas(struct cmsghdr) char
+		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)] = { 0 };
+	struct iovec part = { .iov_base = bytes, .iov_len = length };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (count > 0) {
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+		memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+	}
+	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
+}
+
 /* A message fits one packet of a Unix socket, which is accepted as a whole or not at all.
  */
 bool pier_soft_send_grant(const struct soft_link *link,
 			  const struct soft_grant_message *grant, const int *fds)
 {
-	_Alignas(struct cmsghdr) char
-		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
 	uint8_t bytes[SOFT_MAX_CONTROL];
-	struct iovec part = { .iov_base = bytes, .iov_len = pack_grant(grant, bytes) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	struct cmsghdr *header = (struct cmsghdr *)control;
 
-	if (grant->fd_count > 0) {
-		memset(control, 0, sizeof(control));
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int) * grant->fd_count);
-		memcpy(CMSG_DATA(header), fds, sizeof(int) * grant->fd_count);
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(sizeof(int) * grant->fd_count);
-	}
-	return sendmsg(link->tx_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-	       (ssize_t)part.iov_len;
+	return pier_soft_send_with_fds(link->tx_fd, bytes, pack_grant(grant, bytes), fds,
+				       grant->fd_count);
 }
 
 struct soft_frame *pier_soft_queue_frame(struct soft_link *link,

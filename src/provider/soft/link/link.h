@@ -147,6 +147,12 @@ struct soft_grant_message {
 	} segments[SOFT_GRANT_SEGMENTS];
 };
 
+/*
+ * Sends bytes on a Unix socket without waiting, and with them up to SOFT_GRANT_SEGMENTS
+ * fds. False: not all of it was sent.
+ */
+bool pier_soft_send_with_fds(int fd, void *bytes, size_t length, const int *fds,
+			     uint32_t count);
 void pier_soft_send_wake(const struct soft_link *link);
 bool pier_soft_send_grant_request(const struct soft_link *link, uint32_t key,
 				  bool by_address);

@@ -22,25 +22,6 @@ struct soft_comp_channel {
 	unsigned int users;
 };
 
-static struct soft_cq *allocate_cq(uint32_t capacity)
-{
-	struct soft_cq *cq = calloc(1, sizeof(*cq));
-
-	if (!cq)
-		return NULL;
-	cq->entries = calloc(capacity, sizeof(*cq->entries));
-	if (!cq->entries) {
-		free(cq);
-		return NULL;
-	}
-	cq->capacity = capacity;
-	pthread_mutex_init(&cq->lock, NULL);
-	pthread_mutex_init(&cq->polled.lock, NULL);
-	pier_list_init(&cq->event_link);
-	pier_soft_init_event_source(&cq->events, &cq->ibv);
-	return cq;
-}
-
 static void use_channel(struct soft_comp_channel *channel)
 {
 	if (!channel)
@@ -65,9 +46,18 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 		return pier_null_with(pier_fail(
 			EINVAL, "soft0: a CQ of %d entries (1 to %d) on vector %d of %d",
 			cqe, SOFT_MAX_CQE, comp_vector, context->num_comp_vectors));
-	cq = allocate_cq(cqe);
-	if (!cq)
+	cq = calloc(1, sizeof(*cq));
+	if (cq)
+		cq->entries = calloc((size_t)cqe, sizeof(*cq->entries));
+	if (!cq || !cq->entries) {
+		free(cq);
 		return pier_null_with(-ENOMEM);
+	}
+	cq->capacity = (uint32_t)cqe;
+	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->polled.lock, NULL);
+	pier_list_init(&cq->event_link);
+	pier_soft_init_event_source(&cq->events, &cq->ibv);
 	cq->ibv.context = context;
 	cq->ibv.channel = channel;
 	cq->ibv.cq_context = cq_context;

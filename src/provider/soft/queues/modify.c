@@ -168,18 +168,6 @@ static void count_user(const struct soft_qp *qp, int more)
 		atomic_fetch_add(&qp->srq->users, (unsigned int)more);
 }
 
-/* Gives the lower layers what they know of the queue pair. */
-static void introduce_qp(struct soft_context *context, struct soft_qp *qp)
-{
-	qp->end.work.engine = &context->engine;
-	qp->end.pd = qp->reach.pd = qp->ibv.pd;
-	qp->end.attr = &qp->attr;
-	qp->link.end = &qp->end;
-	qp->connection.node = &context->node;
-	qp->connection.end = &qp->end;
-	qp->connection.link = &qp->link;
-}
-
 struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct soft_context *context = soft_context(pd->context);
@@ -199,7 +187,14 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.srq = attr->srq;
 	qp->ibv.qp_type = attr->qp_type;
 	qp->ibv.state = IBV_QPS_RESET;
-	introduce_qp(context, qp);
+	/* What the lower layers know of it. */
+	qp->end.work.engine = &context->engine;
+	qp->end.pd = qp->reach.pd = pd;
+	qp->end.attr = &qp->attr;
+	qp->link.end = &qp->end;
+	qp->connection.node = &context->node;
+	qp->connection.end = &qp->end;
+	qp->connection.link = &qp->link;
 	pier_soft_lock(&context->engine);
 	error = take_number(context, qp);
 	pier_soft_unlock(&context->engine);

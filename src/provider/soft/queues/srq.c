@@ -7,17 +7,6 @@
 #include "core/error.h"
 #include "provider/soft/soft.h"
 
-static int check_init(const struct ibv_srq_attr *attr)
-{
-	if (attr->max_wr >= 1 && attr->max_wr <= SOFT_MAX_WR &&
-	    attr->max_sge <= SOFT_MAX_SGE)
-		return 0;
-	return pier_fail(EINVAL,
-			 "soft0: a shared receive queue of %u requests (1 to %d) with "
-			 "%u elements (to %d)",
-			 attr->max_wr, SOFT_MAX_WR, attr->max_sge, SOFT_MAX_SGE);
-}
-
 bool pier_soft_allocate_recvs(struct soft_recvs *ret_recvs, uint32_t depth,
 			      uint32_t max_sge)
 {
@@ -44,14 +33,17 @@ void pier_soft_free_recvs(struct soft_recvs *recvs)
 /* srq_limit has no meaning here (ibv_create_srq(3)). */
 struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	int error = check_init(&attr->attr);
+	const uint32_t depth = attr->attr.max_wr, max_sge = attr->attr.max_sge;
 	struct soft_srq *srq;
 
-	if (error)
-		return pier_null_with(error);
+	if (depth < 1 || depth > SOFT_MAX_WR || max_sge > SOFT_MAX_SGE)
+		return pier_null_with(pier_fail(
+			EINVAL,
+			"soft0: a shared receive queue of %u requests (1 to %d) with %u "
+			"elements (to %d)",
+			depth, SOFT_MAX_WR, max_sge, SOFT_MAX_SGE));
 	srq = calloc(1, sizeof(*srq));
-	if (!srq || !pier_soft_allocate_recvs(&srq->recvs, attr->attr.max_wr,
-					      attr->attr.max_sge)) {
+	if (!srq || !pier_soft_allocate_recvs(&srq->recvs, depth, max_sge)) {
 		free(srq);
 		return pier_null_with(-ENOMEM);
 	}
