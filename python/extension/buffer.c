@@ -329,23 +329,16 @@ static PyObject *get_address(struct pier_py_buffer *self, void *Py_UNUSED(unused
 	return PyLong_FromUnsignedLongLong(address);
 }
 
-static bool query_buffer(struct pier_py_buffer *self, struct pier_buffer_info *ret_info)
-{
-	int error;
-
-	if (!pier_py_use_begin(&self->use, NAME))
-		return false;
-	error = PIER_PY_CALL(
-		pier_buffer_query(self->buffer, ret_info, sizeof(*ret_info)));
-	pier_py_use_end(&self->use);
-	return !error;
-}
-
 static PyObject *get_info(struct pier_py_buffer *self, void *Py_UNUSED(unused))
 {
 	struct pier_buffer_info info;
+	int error;
 
-	if (!query_buffer(self, &info))
+	if (!pier_py_use_begin(&self->use, NAME))
+		return NULL;
+	error = PIER_PY_CALL(pier_buffer_query(self->buffer, &info, sizeof(info)));
+	pier_py_use_end(&self->use);
+	if (error)
 		return NULL;
 	return pier_py_record(
 		"BufferInfo", "(sssssiNNKK)", info.backend, info.unit, info.kind,

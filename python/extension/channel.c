@@ -142,20 +142,6 @@ static PyObject *close_channel(struct pier_py_channel *self, PyObject *Py_UNUSED
 				   self->channel);
 }
 
-static PyObject *connect_to(struct pier_py_channel *self,
-			    const struct pier_endpoint *endpoint)
-{
-	int error;
-
-	if (!pier_py_queue_take(self->queue))
-		return NULL;
-	error = PIER_PY_BLOCKING(pier_channel_connect(self->channel, endpoint));
-	if (!error)
-		self->connected = true;
-	pier_py_queue_release(self->queue);
-	return error ? NULL : Py_NewRef(Py_None);
-}
-
 static PyObject *connect_channel(struct pier_py_channel *self, PyObject *arguments,
 				 PyObject *keywords)
 {
@@ -166,22 +152,13 @@ static PyObject *connect_channel(struct pier_py_channel *self, PyObject *argumen
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*:connect", names, &wire))
 		return NULL;
-	error = pier_endpoint_unpack(wire.buf, (size_t)wire.len, &endpoint);
+	error = pier_py_check(
+		pier_endpoint_unpack(wire.buf, (size_t)wire.len, &endpoint));
 	PyBuffer_Release(&wire);
-	return error ? pier_py_fail(error) : connect_to(self, &endpoint);
-}
-
-static PyObject *shake_hands(struct pier_py_channel *self, int read_fd, int write_fd,
-			     int timeout_ms)
-{
-	int error;
-
-	if (!pier_py_queue_take(self->queue))
+	if (error || !pier_py_queue_take(self->queue))
 		return NULL;
-	error = PIER_PY_BLOCKING(
-		pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms));
-	if (!error)
-		self->connected = true;
+	error = PIER_PY_BLOCKING(pier_channel_connect(self->channel, &endpoint));
+	self->connected |= !error;
 	pier_py_queue_release(self->queue);
 	return error ? NULL : Py_NewRef(Py_None);
 }
@@ -191,7 +168,7 @@ static PyObject *handshake(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "socket", "write_file", "timeout", NULL };
 	PyObject *socket, *write_file = Py_None;
-	int timeout_ms = PIER_TIMEOUT_DEFAULT, read_fd, write_fd;
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, read_fd, write_fd, error;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$O&:handshake", names,
 					 &socket, &write_file, pier_py_timeout,
@@ -201,7 +178,13 @@ static PyObject *handshake(struct pier_py_channel *self, PyObject *arguments,
 	write_fd = read_fd < 0		   ? -1
 		   : write_file == Py_None ? read_fd
 					   : PyObject_AsFileDescriptor(write_file);
-	return write_fd < 0 ? NULL : shake_hands(self, read_fd, write_fd, timeout_ms);
+	if (write_fd < 0 || !pier_py_queue_take(self->queue))
+		return NULL;
+	error = PIER_PY_BLOCKING(
+		pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms));
+	self->connected |= !error;
+	pier_py_queue_release(self->queue);
+	return error ? NULL : Py_NewRef(Py_None);
 }
 
 /* A call that stops what is outstanding, and so ends waits. */

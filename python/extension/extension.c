@@ -287,6 +287,21 @@ PyObject *pier_py_call(const char *module, const char *function, const char *for
 	return result;
 }
 
+PyObject *pier_py_list(size_t count,
+		       PyObject *(*describe)(const void *subject, size_t index),
+		       const void *subject)
+{
+	PyObject *list = PyList_New((Py_ssize_t)count);
+
+	for (size_t i = 0; list && i < count; i++) {
+		PyObject *item = describe(subject, i);
+
+		if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
 PyObject *pier_py_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	return Py_NewRef(self);

@@ -147,6 +147,11 @@ PyObject *pier_py_record(const char *name, const char *format, ...);
 /** Import a module of Python, and call a function of it. NULL: raised. */
 PyObject *pier_py_call(const char *module, const char *function, const char *format, ...);
 
+/** Make a list of what a function returns for each index. NULL: it raised. */
+PyObject *pier_py_list(size_t count,
+		       PyObject *(*describe)(const void *subject, size_t index),
+		       const void *subject);
+
 /** The method __enter__(): return self. */
 PyObject *pier_py_enter(PyObject *self, PyObject *unused);
 

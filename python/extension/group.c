@@ -26,16 +26,16 @@ static const char *const algorithm_names[] = {
 	[PIER_BARRIER_DISSEMINATION] = "dissemination",
 };
 
-/* NULL or None: 0, which is the group's own. */
-static int find_algorithm(PyObject *name, enum pier_barrier_algorithm *ret_algorithm)
+/* None: 0, which is the group's own. As the next functions for "O&" of a parser. */
+static int convert_algorithm(PyObject *name, void *ret_algorithm)
 {
-	int found = name && name != Py_None
-			    ? pier_py_choose(name, "barrier", algorithm_names,
-					     PIER_BARRIER_DISSEMINATION + 1)
-			    : 0;
+	int found = name == Py_None ? 0
+				    : pier_py_choose(name, "barrier", algorithm_names,
+						     PIER_BARRIER_DISSEMINATION + 1);
 
-	*ret_algorithm = (enum pier_barrier_algorithm)found;
-	return found;
+	*(enum pier_barrier_algorithm *)ret_algorithm =
+		(enum pier_barrier_algorithm)found;
+	return found >= 0;
 }
 
 static int create_group(struct group *self, struct pier_py_pd *pd,
@@ -51,8 +51,7 @@ static int create_group(struct group *self, struct pier_py_pd *pd,
 static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "pd", "rank", "size", "barrier", NULL };
-	PyObject *object, *barrier = NULL;
-	PyObject *others = keywords ? PyDict_Copy(keywords) : NULL;
+	PyObject *object, *others = keywords ? PyDict_Copy(keywords) : NULL;
 	struct pier_channel_attr channel;
 	struct pier_group_attr attr;
 	struct group *self = NULL;
@@ -63,10 +62,9 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	pier_group_attr_init(&attr);
 	attr.channel = &channel;
 	if (pier_py_channel_attr_take(others, "pd rank size barrier", &channel) < 0 ||
-	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$O:Group", names,
+	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$O&:Group", names,
 					 &object, pier_py_uint32, &rank, pier_py_uint32,
-					 &size, &barrier) ||
-	    (barrier && find_algorithm(barrier, &attr.barrier) < 0))
+					 &size, convert_algorithm, &attr.barrier))
 		goto free_others;
 	pd = pier_py_pd_begin(object);
 	if (!pd)
@@ -169,18 +167,6 @@ static int find_fds(const struct group *self, PyObject *sockets, int *ret_fds)
 	return result;
 }
 
-static int shake_hands(struct group *self, const int *fds, int timeout_ms)
-{
-	int error;
-
-	if (!pier_py_queue_take(&self->queue))
-		return -1;
-	error = PIER_PY_BLOCKING(pier_group_handshake(self->group, fds, timeout_ms));
-	self->connected |= !error;
-	pier_py_queue_release(&self->queue);
-	return error;
-}
-
 static PyObject *handshake(struct group *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "sockets", "timeout", NULL };
@@ -202,8 +188,12 @@ static PyObject *handshake(struct group *self, PyObject *arguments, PyObject *ke
 	fds = calloc(self->size, sizeof(*fds));
 	if (!fds)
 		return PyErr_NoMemory();
-	if (find_fds(self, sockets, fds) == 0)
-		error = shake_hands(self, fds, timeout_ms);
+	if (find_fds(self, sockets, fds) == 0 && pier_py_queue_take(&self->queue)) {
+		error = PIER_PY_BLOCKING(
+			pier_group_handshake(self->group, fds, timeout_ms));
+		self->connected |= !error;
+		pier_py_queue_release(&self->queue);
+	}
 	free(fds);
 	return error ? NULL : Py_NewRef(Py_None);
 }
@@ -217,8 +207,7 @@ struct requests {
 	uint32_t count;
 };
 
-/* NULL: a write. */
-static int find_opcode(PyObject *name, enum pier_opcode *ret_opcode)
+static int convert_opcode(PyObject *name, void *ret_opcode)
 {
 	static const char *const names[] = {
 		[PIER_OP_SEND] = "send",
@@ -226,43 +215,44 @@ static int find_opcode(PyObject *name, enum pier_opcode *ret_opcode)
 		[PIER_OP_READ] = "read",
 		[PIER_OP_RECV] = "recv",
 	};
-	int found = name ? pier_py_choose(name, "opcode", names, PIER_OP_RECV + 1)
-			 : PIER_OP_WRITE;
+	int found = pier_py_choose(name, "opcode", names, PIER_OP_RECV + 1);
 
-	*ret_opcode = (enum pier_opcode)found;
-	return found;
+	*(enum pier_opcode *)ret_opcode = (enum pier_opcode)found;
+	return found >= 0;
 }
 
-static int set_remote(PyObject *object, struct pier_request *request)
+static int convert_remote(PyObject *object, void *of_request)
 {
+	struct pier_request *request = of_request;
 	struct pier_py_remote *remote;
 	uint32_t count;
 
-	if (!object || object == Py_None)
-		return 0;
+	if (object == Py_None)
+		return 1;
 	remote = pier_py_remote_check(object);
 	if (!remote)
-		return -1;
+		return 0;
 	count = pier_py_remote_count(remote);
 	request->remote = count > 0 ? remote->parts : NULL;
 	request->remote_count = count > 1 ? count : 0;
-	return 0;
+	return 1;
 }
 
-/* Only sends and writes carry it. */
-static int set_immediate(PyObject *object, struct pier_request *request)
+/* Only sends and writes carry it. The opcode is known. */
+static int convert_immediate(PyObject *object, void *of_request)
 {
+	struct pier_request *request = of_request;
 	int found = pier_py_optional_uint32(object, &request->immediate);
 
 	if (found > 0 &&
 	    (request->opcode == PIER_OP_SEND || request->opcode == PIER_OP_WRITE))
 		request->flags = PIER_POST_IMMEDIATE;
-	return found;
+	return found >= 0;
 }
 
 static int add_request(struct requests *requests, PyObject *object)
 {
-	PyObject *local, *remote = NULL, *opcode = NULL, *immediate = NULL;
+	PyObject *local;
 	struct pier_group_request *of_group = &requests->list[requests->count];
 	struct pier_request *request = &of_group->request;
 	struct pier_py_local *elements = &requests->locals[requests->count];
@@ -272,10 +262,11 @@ static int add_request(struct requests *requests, PyObject *object)
 		pier_py_wrong_type(object, "a request of a group is a pier.GroupRequest");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,
-			      &of_group->rank, &local, &remote, &opcode, &immediate) ||
-	    find_opcode(opcode, &request->opcode) < 0 ||
-	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
+	request->opcode = PIER_OP_WRITE;
+	if (!PyArg_ParseTuple(object, "O&O|O&O&O&:GroupRequest", pier_py_uint32,
+			      &of_group->rank, &local, convert_remote, request,
+			      convert_opcode, &request->opcode, convert_immediate,
+			      request))
 		return -1;
 	requests->count++; /* its memory is now freed with the others */
 	pier_py_local_init(elements);
@@ -318,20 +309,12 @@ static int make_requests(PyObject *object, struct requests *ret_requests)
 	return result;
 }
 
-/* A list with a Result for each request, or None for those that failed. */
-static PyObject *result_list(const struct requests *requests)
+/* None for a request that failed. */
+static PyObject *describe_result(const void *results, size_t index)
 {
-	PyObject *list = PyList_New((Py_ssize_t)requests->count);
+	const struct pier_result *result = (const struct pier_result *)results + index;
 
-	for (uint32_t i = 0; i < requests->count && list; i++) {
-		PyObject *result = requests->results[i].error
-					   ? Py_NewRef(Py_None)
-					   : pier_py_result_record(&requests->results[i]);
-
-		if (!result || PyList_SetItem(list, (Py_ssize_t)i, result) < 0)
-			Py_CLEAR(list);
-	}
-	return list;
+	return result->error ? Py_NewRef(Py_None) : pier_py_result_record(result);
 }
 
 /* The exception that is set gets an attribute with the results. */
@@ -341,7 +324,7 @@ static void attach_results(const struct requests *requests)
 
 	PyErr_Fetch(&type, &value, &traceback);
 	PyErr_NormalizeException(&type, &value, &traceback);
-	list = result_list(requests);
+	list = pier_py_list(requests->count, describe_result, requests->results);
 	if (!list || PyObject_SetAttrString(value, "results", list) < 0)
 		PyErr_Clear();
 	Py_XDECREF(list);
@@ -362,7 +345,7 @@ static PyObject *run_requests(struct group *self, struct requests *requests,
 	pier_py_queue_release(&self->queue);
 	pier_py_queue_wake(&self->queue, NULL);
 	if (!error)
-		return result_list(requests);
+		return pier_py_list(requests->count, describe_result, requests->results);
 	if (PyErr_ExceptionMatches(pier_py_error))
 		attach_results(requests);
 	return NULL;
@@ -419,13 +402,13 @@ static PyObject *barrier_of(struct group *self, enum pier_barrier_algorithm algo
 static PyObject *barrier(struct group *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "timeout", "ranks", "algorithm", NULL };
-	enum pier_barrier_algorithm algorithm;
+	enum pier_barrier_algorithm algorithm = 0;
 	int timeout_ms = PIER_TIMEOUT_DEFAULT;
-	PyObject *ranks = Py_None, *name = NULL;
+	PyObject *ranks = Py_None;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$OO:barrier", names,
-					 pier_py_timeout, &timeout_ms, &ranks, &name) ||
-	    find_algorithm(name, &algorithm) < 0)
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$OO&:barrier", names,
+					 pier_py_timeout, &timeout_ms, &ranks,
+					 convert_algorithm, &algorithm))
 		return NULL;
 	if (ranks != Py_None)
 		return barrier_of(self, algorithm, ranks, timeout_ms);

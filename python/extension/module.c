@@ -4,13 +4,12 @@
 #include "extension.h"
 #include "memory.h"
 
-/* Steals the item. Returns false with an exception. */
-static bool append_item(PyObject *list, PyObject *item)
+static PyObject *describe_device(const void *list, size_t index)
 {
-	int error = item ? PyList_Append(list, item) : -1;
+	const struct pier_device_info *info = (const struct pier_device_info *)list +
+					      index;
 
-	Py_XDECREF(item);
-	return error == 0;
+	return pier_py_record("DeviceInfo", "(ss)", info->name, info->provider);
 }
 
 static PyObject *list_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -21,14 +20,20 @@ static PyObject *list_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 
 	if (PIER_PY_CALL(pier_device_list(&list, &count, sizeof(*list))))
 		return NULL;
-	result = PyList_New(0);
-	for (size_t i = 0; result && i < count; i++) {
-		if (!append_item(result, pier_py_record("DeviceInfo", "(ss)",
-							list[i].name, list[i].provider)))
-			Py_CLEAR(result);
-	}
+	result = pier_py_list(count, describe_device, list);
 	free(list);
 	return result;
+}
+
+static PyObject *describe_backend(const void *list, size_t index)
+{
+	const struct pier_backend_info *info = (const struct pier_backend_info *)list +
+					       index;
+
+	return pier_py_record("BackendInfo", "(ssNNsO&)", info->name, info->description,
+			      PyBool_FromLong(info->available),
+			      PyBool_FromLong(info->dmabuf), info->detail,
+			      PyUnicode_DecodeFSDefault, info->origin);
 }
 
 static PyObject *list_backends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -39,19 +44,7 @@ static PyObject *list_backends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
 
 	if (PIER_PY_CALL(pier_backend_list(&list, &count, sizeof(*list))))
 		return NULL;
-	result = PyList_New(0);
-	for (size_t i = 0; result && i < count; i++) {
-		const struct pier_backend_info *info = &list[i];
-
-		if (!append_item(result,
-				 pier_py_record("BackendInfo", "(ssNNsO&)", info->name,
-						info->description,
-						PyBool_FromLong(info->available),
-						PyBool_FromLong(info->dmabuf),
-						info->detail, PyUnicode_DecodeFSDefault,
-						info->origin)))
-			Py_CLEAR(result);
-	}
+	result = pier_py_list(count, describe_backend, list);
 	free(list);
 	return result;
 }

@@ -87,31 +87,24 @@ static PyObject *new_remote(PyTypeObject *Py_UNUSED(type), PyObject *arguments,
 	return result;
 }
 
-static PyObject *unpack_wire(const void *wire, size_t size)
+static PyObject *from_bytes(PyObject *Py_UNUSED(type), PyObject *wire)
 {
 	struct pier_remote parts[PIER_MR_PARTS_MAX];
 	uint32_t count = 1;
-	int error;
-
-	/* No vector has the size of a single remote region (16 + 24 * parts). */
-	if (size == PIER_REMOTE_WIRE_SIZE)
-		error = pier_remote_unpack(wire, size, parts);
-	else
-		error = pier_remote_vec_unpack(wire, size, parts, PIER_MR_PARTS_MAX,
-					       &count);
-	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
-}
-
-static PyObject *from_bytes(PyObject *Py_UNUSED(type), PyObject *wire)
-{
-	PyObject *result;
 	Py_buffer bytes;
+	int error;
 
 	if (PyObject_GetBuffer(wire, &bytes, PyBUF_SIMPLE) < 0)
 		return NULL;
-	result = unpack_wire(bytes.buf, (size_t)bytes.len);
+	/* No vector has the size of a single remote region (16 + 24 * parts). */
+	if (bytes.len == PIER_REMOTE_WIRE_SIZE)
+		error = pier_remote_unpack(bytes.buf, PIER_REMOTE_WIRE_SIZE, parts);
+	else
+		error = pier_remote_vec_unpack(bytes.buf, (size_t)bytes.len, parts,
+					       PIER_MR_PARTS_MAX, &count);
+	pier_py_check(error);
 	PyBuffer_Release(&bytes);
-	return result;
+	return error ? NULL : pier_py_remote_new(parts, count);
 }
 
 static PyObject *from_text(PyObject *Py_UNUSED(type), PyObject *argument)

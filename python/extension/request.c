@@ -147,14 +147,10 @@ static const char *opcode_name(enum pier_opcode opcode)
 
 PyObject *pier_py_result_record(const struct pier_result *result)
 {
-	PyObject *immediate = Py_NewRef(Py_None);
+	PyObject *immediate = result->has_immediate
+				      ? PyLong_FromUnsignedLong(result->immediate)
+				      : Py_NewRef(Py_None);
 
-	if (result->has_immediate) {
-		Py_DECREF(immediate);
-		immediate = PyLong_FromUnsignedLong(result->immediate);
-		if (!immediate)
-			return NULL;
-	}
 	return pier_py_record("Result", "(sIN)", opcode_name(result->opcode),
 			      result->byte_length, immediate);
 }

@@ -448,17 +448,9 @@ static PyObject *give_up(struct pier_py_ring *self, PyObject *Py_UNUSED(unused))
 	Py_RETURN_NONE;
 }
 
-static PyObject *list_indices(const uint32_t *indices, int count)
+static PyObject *describe_index(const void *indices, size_t i)
 {
-	PyObject *list = PyList_New(count);
-
-	for (int i = 0; list && i < count; i++) {
-		PyObject *index = PyLong_FromUnsignedLong(indices[i]);
-
-		if (!index || PyList_SetItem(list, i, index) < 0)
-			Py_CLEAR(list);
-	}
-	return list;
+	return PyLong_FromUnsignedLong(((const uint32_t *)indices)[i]);
 }
 
 static PyObject *missing(struct pier_py_ring *self, PyObject *argument)
@@ -480,7 +472,7 @@ static PyObject *missing(struct pier_py_ring *self, PyObject *argument)
 		PyErr_NoMemory();
 	} else {
 		pier_ring_missing(self->ring, (uint32_t)number, indices, (uint32_t)count);
-		list = list_indices(indices, count);
+		list = pier_py_list((size_t)count, describe_index, indices);
 	}
 	free(indices);
 	pier_py_ring_leave(self, NULL, false);

@@ -185,105 +185,89 @@ struct transfer {
 	uint64_t reported;  /* to it: done; UINT64_MAX: nothing yet */
 };
 
-/* The arguments of Transfer(). */
+/* The arguments of Transfer() that are no attributes as they are; NULL: missing. */
 struct arguments {
-	PyObject *rails;
-	PyObject *direction; /* NULL: "write" */
-	PyObject *length;
-	uint32_t chunk, window;
-	int stall_ms;
-	PyObject *notify;
+	PyObject *rails, *length, *notify;
 	int announce, fail_fast;
 	PyObject *progress, *state_object;
 	Py_buffer state;
 };
 
-static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_parsed)
-{
-	static char *names[] = { "rails",     "direction", "length", "chunk",
-				 "window",    "stall",	   "notify", "announce",
-				 "fail_fast", "progress",  "state",  NULL };
-
-	*ret_parsed = (struct arguments){ .stall_ms = PIER_TIMEOUT_DEFAULT };
-	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$OOO&O&O&OppOO:Transfer", names,
-		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
-		pier_py_uint32, &ret_parsed->chunk, pier_py_uint32, &ret_parsed->window,
-		pier_py_timeout, &ret_parsed->stall_ms, &ret_parsed->notify,
-		&ret_parsed->announce, &ret_parsed->fail_fast, &ret_parsed->progress,
-		&ret_parsed->state_object);
-}
-
-static int set_direction(PyObject *direction, struct pier_transfer_attr *attr)
+/* "O&" of PyArg_ParseTupleAndKeywords(). */
+static int convert_direction(PyObject *object, void *ret_direction)
 {
 	static const char *const names[] = {
 		[PIER_TRANSFER_WRITE] = "write",
 		[PIER_TRANSFER_READ] = "read",
 	};
-	int found = direction ? pier_py_choose(direction, "direction", names,
-					       PIER_TRANSFER_READ + 1)
-			      : PIER_TRANSFER_WRITE;
+	int found = pier_py_choose(object, "direction", names, PIER_TRANSFER_READ + 1);
 
-	attr->direction = (enum pier_transfer_direction)found;
-	return found;
+	*(enum pier_transfer_direction *)ret_direction =
+		(enum pier_transfer_direction)found;
+	return found >= 0;
 }
 
-static int set_numbers(const struct arguments *parsed, struct pier_transfer_attr *attr)
+static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_parsed,
+		 struct pier_transfer_attr *ret_attr)
 {
-	unsigned long long length;
-	int notify = pier_py_optional_uint32(parsed->notify, &attr->immediate);
+	static char *names[] = { "rails",     "direction", "length", "chunk",
+				 "window",    "stall",	   "notify", "announce",
+				 "fail_fast", "progress",  "state",  NULL };
 
-	if (notify > 0)
-		attr->flags |= PIER_TRANSFER_NOTIFY;
-	if (notify < 0 || !parsed->length || parsed->length == Py_None)
-		return notify < 0 ? -1 : 0;
-	if (!pier_py_uint64(parsed->length, &length))
-		return -1;
-	attr->length = length;
-	return 0;
+	*ret_parsed = (struct arguments){ .rails = NULL };
+	pier_transfer_attr_init(ret_attr);
+	return PyArg_ParseTupleAndKeywords(
+		arguments, keywords, "O|$O&OO&O&O&OppOO:Transfer", names,
+		&ret_parsed->rails, convert_direction, &ret_attr->direction,
+		&ret_parsed->length, pier_py_uint32, &ret_attr->chunk, pier_py_uint32,
+		&ret_attr->window, pier_py_timeout, &ret_attr->stall_ms,
+		&ret_parsed->notify, &ret_parsed->announce, &ret_parsed->fail_fast,
+		&ret_parsed->progress, &ret_parsed->state_object);
 }
 
-static int set_attributes(const struct arguments *parsed, struct rails *rails,
+static int set_attributes(const struct arguments *parsed, const struct rails *rails,
 			  struct pier_transfer_attr *attr)
 {
-	pier_transfer_attr_init(attr);
+	unsigned long long length = rails->length;
+	int notify = pier_py_optional_uint32(parsed->notify, &attr->immediate);
+
+	if (notify < 0 || (parsed->length && parsed->length != Py_None &&
+			   !pier_py_uint64(parsed->length, &length)))
+		return -1;
 	attr->rails = rails->list;
 	attr->rail_count = rails->count;
-	attr->length = rails->length;
-	attr->chunk = parsed->chunk;
-	attr->window = parsed->window;
-	attr->stall_ms = parsed->stall_ms;
-	attr->flags = (parsed->announce ? PIER_TRANSFER_ANNOUNCE : 0) |
+	attr->length = length;
+	attr->flags = (notify ? PIER_TRANSFER_NOTIFY : 0) |
+		      (parsed->announce ? PIER_TRANSFER_ANNOUNCE : 0) |
 		      (parsed->fail_fast ? PIER_TRANSFER_FAIL_FAST : 0);
 	attr->state = parsed->state.buf;
 	attr->state_size = (size_t)parsed->state.len;
-	if (set_direction(parsed->direction, attr) < 0)
-		return -1;
-	return set_numbers(parsed, attr);
+	return 0;
 }
 
-static int begin(struct transfer *self, const struct arguments *parsed)
+static int begin(struct transfer *self, const struct arguments *parsed,
+		 struct pier_transfer_attr *attr)
 {
-	struct pier_transfer_attr attr;
 	int error;
 
 	if (pier_py_lock_init(&self->lock) < 0 ||
 	    rails_make(parsed->rails, &self->rails) < 0 ||
-	    set_attributes(parsed, &self->rails, &attr) < 0 || !rails_take(&self->rails))
+	    set_attributes(parsed, &self->rails, attr) < 0 || !rails_take(&self->rails))
 		return -1;
-	error = pier_py_check(pier_transfer_create(&attr, &self->transfer));
+	error = pier_py_check(pier_transfer_create(attr, &self->transfer));
 	if (!error)
 		rails_begin_use(&self->rails);
 	rails_release(&self->rails);
-	return error ? -1 : 0;
+	return error;
 }
 
 static PyObject *new_transfer(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	struct transfer *self = NULL;
+	struct pier_transfer_attr attr;
 	struct arguments parsed;
 
-	if (!parse(arguments, keywords, &parsed) ||
+	if (!parse(arguments, keywords, &parsed, &attr) ||
 	    (parsed.state_object && parsed.state_object != Py_None &&
 	     PyObject_GetBuffer(parsed.state_object, &parsed.state, PyBUF_SIMPLE) < 0))
 		return NULL;
@@ -292,7 +276,7 @@ static PyObject *new_transfer(PyTypeObject *type, PyObject *arguments, PyObject 
 		self->reported = UINT64_MAX;
 		if (parsed.progress && parsed.progress != Py_None)
 			self->progress = Py_NewRef(parsed.progress);
-		if (begin(self, &parsed) < 0) {
+		if (begin(self, &parsed, &attr) < 0) {
 			Py_DECREF((PyObject *)self);
 			self = NULL;
 		}
