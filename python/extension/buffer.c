@@ -318,27 +318,16 @@ static Py_ssize_t get_length(struct pier_py_buffer *self)
 	return length;
 }
 
-static PyObject *get_address(struct pier_py_buffer *self, void *Py_UNUSED(unused))
+static PyObject *describe_address(struct pier_py_buffer *self)
 {
-	uint64_t address;
-
-	if (!pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	address = pier_buffer_address(self->buffer);
-	pier_py_use_end(&self->use);
-	return PyLong_FromUnsignedLongLong(address);
+	return PyLong_FromUnsignedLongLong(pier_buffer_address(self->buffer));
 }
 
-static PyObject *get_info(struct pier_py_buffer *self, void *Py_UNUSED(unused))
+static PyObject *describe_info(struct pier_py_buffer *self)
 {
 	struct pier_buffer_info info;
-	int error;
 
-	if (!pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	error = PIER_PY_CALL(pier_buffer_query(self->buffer, &info, sizeof(info)));
-	pier_py_use_end(&self->use);
-	if (error)
+	if (PIER_PY_CALL(pier_buffer_query(self->buffer, &info, sizeof(info))))
 		return NULL;
 	return pier_py_record(
 		"BufferInfo", "(sssssiNNKK)", info.backend, info.unit, info.kind,
@@ -504,11 +493,11 @@ static PyMethodDef buffer_methods[] = {
 };
 
 static PyGetSetDef buffer_properties[] = {
-	{ "address", (getter)get_address, NULL,
+	{ "address", pier_py_use_get, NULL,
 	  "The address of its first byte, for the CPU or for the GPU that has it.",
-	  NULL },
-	{ "info", (getter)get_info, NULL, "A description of its memory, BufferInfo.",
-	  NULL },
+	  PIER_PY_PROPERTY(pier_py_buffer, NAME, describe_address) },
+	{ "info", pier_py_use_get, NULL, "A description of its memory, BufferInfo.",
+	  PIER_PY_PROPERTY(pier_py_buffer, NAME, describe_info) },
 	PIER_PY_CLOSED_PROPERTY(pier_py_buffer),
 	{ NULL },
 };

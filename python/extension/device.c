@@ -71,16 +71,11 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 		port.gid_count);
 }
 
-static PyObject *get_attributes(struct pier_py_device *self, void *Py_UNUSED(unused))
+static PyObject *describe_attributes(struct pier_py_device *self)
 {
 	struct pier_device_attr attr;
-	int error;
 
-	if (!pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	error = PIER_PY_CALL(pier_device_query(self->device, &attr, sizeof(attr)));
-	pier_py_use_end(&self->use);
-	if (error)
+	if (PIER_PY_CALL(pier_device_query(self->device, &attr, sizeof(attr))))
 		return NULL;
 	return pier_py_record(
 		"DeviceAttributes", "(sssKKIIIIINNNNNNII)", attr.name, attr.provider,
@@ -93,15 +88,9 @@ static PyObject *get_attributes(struct pier_py_device *self, void *Py_UNUSED(unu
 		attr.max_requested_key, attr.max_joined_ranges);
 }
 
-static PyObject *get_name(struct pier_py_device *self, void *Py_UNUSED(unused))
+static PyObject *describe_name(struct pier_py_device *self)
 {
-	PyObject *name;
-
-	if (!pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	name = PyUnicode_DecodeFSDefault(pier_device_name(self->device));
-	pier_py_use_end(&self->use);
-	return name;
+	return PyUnicode_DecodeFSDefault(pier_device_name(self->device));
 }
 
 static PyObject *describe_device(struct pier_py_device *self)
@@ -125,9 +114,11 @@ static PyMethodDef device_methods[] = {
 };
 
 static PyGetSetDef device_properties[] = {
-	{ "name", (getter)get_name, NULL, "Its name: \"mlx5_0\", \"soft0\".", NULL },
-	{ "attributes", (getter)get_attributes, NULL,
-	  "Its limits and capabilities, DeviceAttributes.", NULL },
+	{ "name", pier_py_use_get, NULL, "Its name: \"mlx5_0\", \"soft0\".",
+	  PIER_PY_PROPERTY(pier_py_device, NAME, describe_name) },
+	{ "attributes", pier_py_use_get, NULL,
+	  "Its limits and capabilities, DeviceAttributes.",
+	  PIER_PY_PROPERTY(pier_py_device, NAME, describe_attributes) },
 	PIER_PY_CLOSED_PROPERTY(pier_py_device),
 	{ NULL },
 };

@@ -270,22 +270,6 @@ static PyObject *describe_remote(struct pier_py_region *self)
 	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
 }
 
-/* A property of an open region. */
-struct region_property {
-	PyObject *(*describe)(struct pier_py_region *self);
-};
-
-static PyObject *get_property(struct pier_py_region *self, void *property)
-{
-	PyObject *value;
-
-	if (!pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	value = ((const struct region_property *)property)->describe(self);
-	pier_py_use_end(&self->use);
-	return value;
-}
-
 static PyObject *get_pd(struct pier_py_region *self, void *Py_UNUSED(unused))
 {
 	return Py_NewRef((PyObject *)self->pd);
@@ -309,30 +293,24 @@ static PyMethodDef region_methods[] = {
 	{ NULL },
 };
 
-#define PROPERTY(function)                      \
-	(void *)&(const struct region_property) \
-	{                                       \
-		function                        \
-	}
-
 static PyGetSetDef region_properties[] = {
-	{ "address", (getter)get_property, NULL,
-	  "Its first address, for elements and peers.", PROPERTY(describe_address) },
-	{ "access", (getter)get_property, NULL, "Its access rights, Access.",
-	  PROPERTY(describe_access) },
-	{ "path", (getter)get_property, NULL,
+	{ "address", pier_py_use_get, NULL, "Its first address, for elements and peers.",
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_address) },
+	{ "access", pier_py_use_get, NULL, "Its access rights, Access.",
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_access) },
+	{ "path", pier_py_use_get, NULL,
 	  "How the NIC reaches it: \"host\", \"dma-buf\", \"peermem\", \"bounce\" or "
 	  "\"mixed\".",
-	  PROPERTY(describe_path) },
-	{ "reason", (getter)get_property, NULL, "Why it has no better path, or \"\".",
-	  PROPERTY(describe_reason) },
-	{ "parts", (getter)get_property, NULL, "The number of its parts, each with keys.",
-	  PROPERTY(describe_parts) },
-	{ "remote", (getter)get_property, NULL,
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_path) },
+	{ "reason", pier_py_use_get, NULL, "Why it has no better path, or \"\".",
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_reason) },
+	{ "parts", pier_py_use_get, NULL, "The number of its parts, each with keys.",
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_parts) },
+	{ "remote", pier_py_use_get, NULL,
 	  "Its Remote, which a peer needs to access it. Raises AccessDenied without "
 	  "remote "
 	  "access.",
-	  PROPERTY(describe_remote) },
+	  PIER_PY_PROPERTY(pier_py_region, NAME, describe_remote) },
 	{ "pd", (getter)get_pd, NULL, "Its protection domain.", NULL },
 	PIER_PY_CLOSED_PROPERTY(pier_py_region),
 	{ NULL },

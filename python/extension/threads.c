@@ -72,6 +72,19 @@ PyObject *pier_py_use_get_closed(PyObject *self, void *offset)
 	return PyBool_FromLong(pier_py_use_closed(use));
 }
 
+PyObject *pier_py_use_get(PyObject *self, void *closure)
+{
+	const struct pier_py_property *property = closure;
+	struct pier_py_use *use = (struct pier_py_use *)((char *)self + property->use);
+	PyObject *value;
+
+	if (!pier_py_use_begin(use, property->name))
+		return NULL;
+	value = property->describe(self);
+	pier_py_use_end(use);
+	return value;
+}
+
 /* Differs in a child of fork(2), where the parent's other threads never finish anything.
  */
 static _Atomic unsigned int generation = 1;

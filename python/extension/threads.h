@@ -67,6 +67,22 @@ static inline bool pier_py_use_closed(struct pier_py_use *use)
 	}
 PyObject *pier_py_use_get_closed(PyObject *self, void *offset);
 
+/** A property of an open object of a class whose struct has a member `use`. */
+struct pier_py_property {
+	PyObject *(*describe)(void *self);
+	size_t use;	  /* the offset of the member */
+	const char *name; /* of the object, for the exception */
+};
+
+/** The getter, and its closure. */
+PyObject *pier_py_use_get(PyObject *self, void *property);
+#define PIER_PY_PROPERTY(type, name_, function)                   \
+	(void *)&(const struct pier_py_property)                  \
+	{                                                         \
+		.describe = (PyObject * (*)(void *)) function,    \
+		.use = offsetof(struct type, use), .name = name_, \
+	}
+
 /*
  * The lock of an object that one thread at a time may use: channels, transfers, groups.
  * A second thread waits, without the GIL.
