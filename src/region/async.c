@@ -121,6 +121,18 @@ static void set_event_cancelled(struct pier_registration *registration, uint64_t
 				  length, registration->pd->device->name));
 }
 
+/* The driver has its own references now. */
+static void close_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->range_count; i++) {
+		struct pier_resolved_range *resolved = &region->ranges[i];
+
+		if (resolved->owns_fd)
+			close(resolved->range.fd);
+		resolved->owns_fd = false;
+	}
+}
+
 /* Without the lock. This thread is not the caller's, so set the caller. */
 static void register_region(struct pier_registration *registration)
 {
@@ -133,6 +145,7 @@ static void register_region(struct pier_registration *registration)
 		pier_free_region(region);
 		set_event_error(registration, error);
 	} else {
+		close_fds(region);
 		registration->event.mr = region;
 	}
 }

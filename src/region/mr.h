@@ -31,13 +31,13 @@ struct pier_mr_part {
 
 /* A range of a region after plan.c has found its owner. */
 struct pier_resolved_range {
-	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
+	struct pier_mr_range range; /* never PIER_MR_POINTER; its fd may be closed */
 	uint64_t address;	    /* for a dma-buf, the offset in it */
 	uint64_t start;		    /* offset of its first byte in the region */
 	uint64_t iova;		    /* its first address under a key of its own */
 	bool wrapped; /* range.buffer was made from a pointer, and is freed here */
 	bool held;    /* range.buffer has the region as a user */
-	bool owns_fd; /* range.fd is closed once the driver has it */
+	bool owns_fd; /* range.fd is closed once the driver has it: async.c */
 };
 
 /* How the keys of a region come about: see plan.c. */
@@ -89,8 +89,6 @@ struct pier_mr {
 	/* NULL: `mr` covers the whole region, at the region's iova. */
 	struct pier_mr_part *parts;
 	uint32_t part_count;
-	struct pier_mr_part
-		first; /* the storage of the first part, while it is the only one */
 
 	/* Not NULL: a memory window; `mr`, if there is one, is beneath it. */
 	struct pier_window *window;
@@ -107,6 +105,8 @@ struct pier_mr {
 	enum pier_key_plan key_plan;
 	uint32_t requested_key;
 	uint32_t range_count;
+	/* The storage of the first part, while it is the only one; not set before. */
+	struct pier_mr_part first;
 	struct pier_resolved_range ranges[];
 };
 

@@ -135,17 +135,14 @@ static int register_pages(const struct pier_part_request *segment, void *addr,
 	const struct pier_pd *pd = segment->region->pd;
 	uint64_t length = segment->range.length;
 	uint32_t access = segment->region->access;
-	int error;
+	int error = 0;
 	struct ibv_mr *mr;
 
-	if (!segment->checked) {
-		struct pier_check_limits limits = pier_limits_of(pd);
-
-		error = pier_check_host(&limits, (uintptr_t)addr, length, segment->iova,
-					access);
-		if (error)
-			return error;
-	}
+	if (!segment->checked)
+		error = pier_check_host(pd->device, (uintptr_t)addr, length,
+					segment->iova, access);
+	if (error)
+		return error;
 	pier_clear_error();
 	errno = 0;
 	mr = pd->device->provider->reg_mr(pd->pd, addr, length, segment->iova, access);
@@ -160,14 +157,13 @@ static int register_fd(const struct pier_part_request *segment, int fd, uint64_t
 {
 	const struct pier_pd *pd = segment->region->pd;
 	const struct pier_provider *provider = pd->device->provider;
-	struct pier_check_limits limits = pier_limits_of(pd);
 	uint64_t length = segment->range.length, iova = segment->iova;
 	uint32_t access = segment->region->access;
 	int error = 0, refusal;
 	struct ibv_mr *mr;
 
 	if (!segment->checked)
-		error = pier_check_dmabuf_numbers(&limits, offset, length, iova, fd,
+		error = pier_check_dmabuf_numbers(pd->device, offset, length, iova, fd,
 						  access);
 	if (error)
 		return error;
@@ -182,7 +178,7 @@ static int register_fd(const struct pier_part_request *segment, int fd, uint64_t
 	}
 	refusal = errno ? errno : EIO;
 	/* Name the rule that is broken, if pier knows it. */
-	error = pier_check_dmabuf(&limits, offset, length, iova, fd, access);
+	error = pier_check_dmabuf(pd->device, offset, length, iova, fd, access);
 	return error ? error
 		     : pier_fail_registration(refusal, pd, length, PIER_PATH_DMABUF);
 }
@@ -469,7 +465,7 @@ static int register_export(const struct pier_part_request *segment,
 	if (buffer->facts.no_export[0])
 		return pier_fail(EOPNOTSUPP, "%s", buffer->facts.no_export);
 	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name, device->no_dmabuf);
+		return pier_fail_no_dmabuf(device);
 	if (chosen) {
 		pair = pier_find_pair(segment->region->pd->device, buffer->backend->name,
 				      buffer->facts.unit);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <pier/mr.h>
 
@@ -35,7 +36,7 @@ static const char *name_of_lacking(int flags)
  * ON_DEMAND on a device without it. If atomics or memory windows are missing, it fails
  * only the later request; pier refuses the registration.
  */
-static int check_access(const struct pier_check_limits *limits, uint32_t access,
+static int check_access(const struct pier_device *device, uint32_t access,
 			uint32_t possible)
 {
 	if (access & ~possible)
@@ -47,19 +48,20 @@ static int check_access(const struct pier_check_limits *limits, uint32_t access,
 				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
 				 "LOCAL_WRITE too",
 				 access);
-	if (access & limits->lacking_access)
+	if (access & device->lacking_access)
 		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s", access,
-				 limits->device,
-				 name_of_lacking(access & limits->lacking_access));
+				 device->name,
+				 name_of_lacking(access & device->lacking_access));
 	return 0;
 }
 
-int pier_fail_no_dmabuf(const char *device, const char *reason)
+int pier_fail_no_dmabuf(const struct pier_device *device)
 {
-	return pier_fail(EOPNOTSUPP, "%s cannot register dma-bufs: %s", device,
-			 reason ? reason
-				: "its driver or its libibverbs provider lacks the "
-				  "operation");
+	return pier_fail(EOPNOTSUPP, "%s cannot register dma-bufs: %s", device->name,
+			 device->no_dmabuf
+				 ? device->no_dmabuf
+				 : "its driver or its libibverbs provider lacks the "
+				   "operation");
 }
 
 /*
@@ -81,37 +83,35 @@ static int check_iova(uint64_t iova, uint64_t length)
 }
 
 /* what: the name of the value that the iova must agree with. */
-static int check_page_agree(const struct pier_check_limits *limits, const char *what,
-			    uint64_t value, uint64_t iova)
+static int check_page_agree(const char *what, uint64_t value, uint64_t iova)
 {
-	if (pier_page_agree(value, iova, limits->page))
+	if (pier_page_agree(value, iova, pier_host_page()))
 		return 0;
 	return pier_fail(EINVAL,
 			 "%s 0x%" PRIx64 " and iova 0x%" PRIx64
 			 " differ modulo the page of %" PRIu64 " bytes",
-			 what, value, iova, limits->page);
+			 what, value, iova, pier_host_page());
 }
 
-int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
-		    uint64_t length, uint64_t iova, uint32_t access)
+int pier_check_host(const struct pier_device *device, uint64_t address, uint64_t length,
+		    uint64_t iova, uint32_t access)
 {
-	struct pier_page_range pages;
-	int error;
+	uint64_t page = pier_host_page(), end;
+	int error = check_page_agree("address", address, iova);
 
-	error = check_page_agree(limits, "address", address, iova);
 	if (!error)
-		error = check_access(limits, access, HOST_ACCESS);
+		error = check_access(device, access, HOST_ACCESS);
 	if (error)
 		return error;
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	if (!pier_page_range(address, length, limits->page, &pages))
+	if (!pier_add_u64(address, length, &end) || !pier_round_up_u64(end, page, &end))
 		return pier_fail(EINVAL,
 				 "address 0x%" PRIx64 " and length %" PRIu64
 				 " leave the address space",
 				 address, length);
 	/* ib_umem_get(): npages > UINT_MAX. */
-	if (pages.length > limits->page * UINT32_MAX)
+	if (end - (address & ~(page - 1)) > page * UINT32_MAX)
 		return pier_fail(EINVAL,
 				 "length %" PRIu64 " takes more than the %" PRIu32
 				 " pages that the kernel pins for a region",
@@ -119,8 +119,7 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 	return check_iova(iova, length);
 }
 
-static int check_fd_kind(const struct pier_check_limits *limits, int fd,
-			 uint64_t *ret_size)
+static int check_fd_kind(const struct pier_device *device, int fd, uint64_t *ret_size)
 {
 	switch (pier_classify_fd(fd, ret_size)) {
 	case PIER_FD_CLOSED:
@@ -128,23 +127,23 @@ static int check_fd_kind(const struct pier_check_limits *limits, int fd,
 	case PIER_FD_DMABUF:
 		return 0;
 	case PIER_FD_MEMFD:
-		if (limits->takes_memfd)
+		if (device->provider->takes_memfd)
 			return 0;
 		return pier_fail(
 			EINVAL,
 			"fd %d is a memfd, not a dma-buf: %s takes only dma-bufs "
 			"(/dev/udmabuf makes one of a memfd)",
-			fd, limits->device);
+			fd, device->name);
 	default:
 		return pier_fail(EINVAL, "fd %d is not a dma-buf", fd);
 	}
 }
 
 /* end: the offset after the last byte of the range. */
-static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
+static int check_fd(const struct pier_device *device, int fd, uint64_t end)
 {
 	uint64_t size = 0;
-	int error = check_fd_kind(limits, fd, &size);
+	int error = check_fd_kind(device, fd, &size);
 
 	if (error || end <= size)
 		return error;
@@ -158,18 +157,18 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
  * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in uverbs_std_types_mr.c, then
  * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
  */
-static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+static inline int check_dmabuf(const struct pier_device *device, uint64_t offset,
 			       uint64_t length, uint64_t iova, int fd, uint32_t access,
 			       bool trust_fd)
 {
 	uint64_t end;
 	int error;
 
-	if (!limits->dmabuf)
-		return pier_fail_no_dmabuf(limits->device, limits->no_dmabuf);
-	error = check_page_agree(limits, "offset", offset, iova);
+	if (!device->dmabuf)
+		return pier_fail_no_dmabuf(device);
+	error = check_page_agree("offset", offset, iova);
 	if (!error)
-		error = check_access(limits, access, DMABUF_ACCESS);
+		error = check_access(device, access, DMABUF_ACCESS);
 	if (error)
 		return error;
 	if (!pier_add_u64(offset, length, &end))
@@ -178,7 +177,7 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 				 " overflow 64 bits",
 				 offset, length);
 	if (!trust_fd)
-		error = check_fd(limits, fd, end);
+		error = check_fd(device, fd, end);
 	if (error)
 		return error;
 	if (length == 0)
@@ -186,32 +185,18 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 	return check_iova(iova, length);
 }
 
-int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-		      uint64_t length, uint64_t iova, int fd, uint32_t access)
+int pier_check_dmabuf(const struct pier_device *device, uint64_t offset, uint64_t length,
+		      uint64_t iova, int fd, uint32_t access)
 {
-	return check_dmabuf(limits, offset, length, iova, fd, access, false);
+	return check_dmabuf(device, offset, length, iova, fd, access, false);
 }
 
-int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+int pier_check_dmabuf_numbers(const struct pier_device *device, uint64_t offset,
 			      uint64_t length, uint64_t iova, int fd, uint32_t access)
 {
-	if (check_dmabuf(limits, offset, length, iova, fd, access, true) == 0)
+	if (check_dmabuf(device, offset, length, iova, fd, access, true) == 0)
 		return 0;
-	return pier_check_dmabuf(limits, offset, length, iova, fd, access);
-}
-
-struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
-{
-	const struct pier_device *device = pd->device;
-
-	return (struct pier_check_limits){
-		.page = pier_host_page(),
-		.lacking_access = device->lacking_access,
-		.dmabuf = device->dmabuf,
-		.no_dmabuf = device->no_dmabuf,
-		.takes_memfd = device->provider->takes_memfd,
-		.device = device->name,
-	};
+	return pier_check_dmabuf(device, offset, length, iova, fd, access);
 }
 
 static int hold_buffer(struct pier_resolved_range *resolved)
@@ -269,29 +254,11 @@ static int resolve_range(struct pier_resolved_range *resolved)
 	}
 }
 
-/* On an error range_count says how many ranges there are to release. */
-static int resolve_ranges(struct pier_mr *region, const struct pier_mr_attr *attr)
-{
-	while (region->range_count < attr->range_count) {
-		uint32_t index = region->range_count++;
-		struct pier_resolved_range *resolved = &region->ranges[index];
-		int error;
-
-		*resolved = (struct pier_resolved_range){ .range = attr->ranges[index] };
-		error = resolve_range(resolved);
-		if (error)
-			return error;
-		if (!pier_add_u64(region->length, resolved->range.length,
-				  &region->length))
-			return pier_fail(EINVAL, "the ranges' lengths overflow 64 bits");
-	}
-	return 0;
-}
-
-static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
+/* The region's addresses, by the address of its first range. */
+static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr,
+		       uint64_t address)
 {
 	uint64_t page = attr->page_size ? attr->page_size : pier_host_page();
-	uint64_t address = region->ranges[0].address, end;
 
 	if (attr->addressing == PIER_ADDRESSING_VIRTUAL)
 		region->iova = address;
@@ -305,11 +272,6 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 				 "address 0x%" PRIx64 " and iova 0x%" PRIx64
 				 " differ modulo page_size %" PRIu64,
 				 address, region->iova, page);
-	if (!pier_add_u64(region->iova, region->length, &end))
-		return pier_fail(EINVAL,
-				 "iova 0x%" PRIx64 " and length %" PRIu64
-				 " overflow 64 bits",
-				 region->iova, region->length);
 	return 0;
 }
 
@@ -317,13 +279,14 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
  * A key has the region's addresses where the page rule allows it, and the memory's own
  * elsewhere; those of the first range were asked for.
  */
-static uint64_t choose_iova(const struct pier_mr *region, uint32_t index, uint64_t start)
+static uint64_t choose_iova(const struct pier_mr *region,
+			    const struct pier_resolved_range *resolved)
 {
-	uint64_t iova = region->iova + start;
+	uint64_t iova = region->iova + resolved->start;
 
-	if ((index > 0 || region->base) &&
-	    !pier_page_agree(region->ranges[index].address, iova, pier_host_page()))
-		iova = region->ranges[index].address;
+	if ((resolved != region->ranges || region->base) &&
+	    !pier_page_agree(resolved->address, iova, pier_host_page()))
+		iova = resolved->address;
 	return iova;
 }
 
@@ -331,33 +294,46 @@ static uint64_t choose_iova(const struct pier_mr *region, uint32_t index, uint64
  * A mistake in the arguments would fail on every path: report it once, and before
  * anything is registered.
  */
-static int check_range(const struct pier_resolved_range *resolved,
-		       const struct pier_check_limits *limits, uint32_t access)
+static int check_range(const struct pier_mr *region,
+		       const struct pier_resolved_range *resolved)
 {
+	const struct pier_device *device = region->pd->device;
 	const struct pier_mr_range *range = &resolved->range;
 
 	if (range->source == PIER_MR_DMABUF)
-		return pier_check_dmabuf_numbers(limits, range->offset, range->length,
-						 resolved->iova, range->fd, access);
-	return pier_check_host(limits, resolved->address, range->length, resolved->iova,
-			       access);
+		return pier_check_dmabuf_numbers(device, range->offset, range->length,
+						 resolved->iova, range->fd,
+						 region->access);
+	return pier_check_host(device, resolved->address, range->length, resolved->iova,
+			       region->access);
 }
 
-static int plan_ranges(struct pier_mr *region)
+/* On an error range_count says how many ranges there are to release. */
+static int plan_ranges(struct pier_mr *region, const struct pier_mr_attr *attr)
 {
-	struct pier_check_limits limits = pier_limits_of(region->pd);
-	uint64_t start = 0;
-	int error = 0;
+	while (region->range_count < attr->range_count) {
+		uint32_t index = region->range_count++;
+		struct pier_resolved_range *resolved = &region->ranges[index];
+		int error;
 
-	for (uint32_t i = 0; i < region->range_count && !error; i++) {
-		struct pier_resolved_range *resolved = &region->ranges[i];
-
-		resolved->start = start;
-		resolved->iova = choose_iova(region, i, start);
-		error = check_range(resolved, &limits, region->access);
-		start += resolved->range.length;
+		*resolved = (struct pier_resolved_range){
+			.range = attr->ranges[index],
+			.start = region->length,
+		};
+		error = resolve_range(resolved);
+		if (!error && index == 0)
+			error = settle_iova(region, attr, resolved->address);
+		if (error)
+			return error;
+		if (!pier_add_u64(region->length, resolved->range.length,
+				  &region->length))
+			return pier_fail(EINVAL, "the ranges' lengths overflow 64 bits");
+		resolved->iova = choose_iova(region, resolved);
+		error = check_range(region, resolved);
+		if (error)
+			return error;
 	}
-	return error;
+	return check_iova(region->iova, region->length);
 }
 
 bool pier_device_joins(const struct pier_mr *region)
@@ -445,17 +421,16 @@ static int new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	region = malloc(sizeof(*region) + attr->range_count * sizeof(region->ranges[0]));
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	*region = (struct pier_mr){
-		.pd = pd,
-		.base = base,
-		.access = attr->access,
-		.policy = attr->policy,
-		.mapping = attr->mapping,
-		.ordering = attr->ordering,
-		.split = attr->split,
-		.context = attr->context,
-		.requested_key = attr->requested_key,
-	};
+	memset(region, 0, offsetof(struct pier_mr, first));
+	region->pd = pd;
+	region->base = base;
+	region->access = attr->access;
+	region->policy = attr->policy;
+	region->mapping = attr->mapping;
+	region->ordering = attr->ordering;
+	region->split = attr->split;
+	region->context = attr->context;
+	region->requested_key = attr->requested_key;
 	*ret_region = region;
 	return 0;
 }
@@ -471,11 +446,7 @@ int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (error)
 		return error;
 	region = *ret_region;
-	error = resolve_ranges(region, attr);
-	if (!error)
-		error = settle_iova(region, attr);
-	if (!error)
-		error = plan_ranges(region);
+	error = plan_ranges(region, attr);
 	if (error)
 		return error;
 	region->key_plan = plan_keys(region);

@@ -30,31 +30,19 @@ bool pier_device_joins(const struct pier_mr *region);
  * the kernel checks first.
  */
 
-/* The properties of a device that the checks need. */
-struct pier_check_limits {
-	uint64_t page;	       /* of the host */
-	int lacking_access;    /* flags of enum pier_access that the device lacks */
-	bool dmabuf;	       /* it registers dma-bufs */
-	bool takes_memfd;      /* and takes memfds for them */
-	const char *no_dmabuf; /* why it registers none, or NULL */
-	const char *device;    /* its name, for sentences */
-};
-
-struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
-
-int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
-		    uint64_t length, uint64_t iova, uint32_t access);
-int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-		      uint64_t length, uint64_t iova, int fd, uint32_t access);
+int pier_check_host(const struct pier_device *device, uint64_t address, uint64_t length,
+		    uint64_t iova, uint32_t access);
+int pier_check_dmabuf(const struct pier_device *device, uint64_t offset, uint64_t length,
+		      uint64_t iova, int fd, uint32_t access);
 
 /*
  * pier_check_dmabuf() without system calls. It examines the fd only if something else is
  * wrong, so that the error is that of the first rule of the kernel that is broken.
  */
-int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+int pier_check_dmabuf_numbers(const struct pier_device *device, uint64_t offset,
 			      uint64_t length, uint64_t iova, int fd, uint32_t access);
 
-/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. reason: or NULL */
-int pier_fail_no_dmabuf(const char *device, const char *reason);
+/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. */
+int pier_fail_no_dmabuf(const struct pier_device *device);
 
 #endif

@@ -99,8 +99,6 @@ static void drop_part(struct pier_mr_part *part)
 		return;
 	pier_bounce_put(part->bounce);
 	free(part->reason);
-	part->bounce = NULL;
-	part->reason = NULL;
 }
 
 static void release_range(struct pier_resolved_range *resolved)
@@ -117,7 +115,6 @@ void pier_free_region(struct pier_mr *region)
 {
 	if (!region)
 		return;
-	drop_part(&region->first);
 	for (uint32_t i = 0; i < region->range_count; i++)
 		release_range(&region->ranges[i]);
 	if (region->parts != &region->first)
@@ -127,14 +124,15 @@ void pier_free_region(struct pier_mr *region)
 }
 
 /* Its key leaves the PD after the device has given it up: a failure changes nothing. */
-static int dereg_part(struct pier_mr *region, struct pier_mr_part *part,
-		      struct ibv_mr *mr)
+static int dereg_part(struct pier_mr *region, struct pier_mr_part *part)
 {
-	int error = region->pd->device->provider->dereg_mr(mr);
+	int error = region->pd->device->provider->dereg_mr(part->mr);
 
-	if (!error)
-		pier_remove_far_key(region->pd, &part->far);
-	return error;
+	if (error)
+		return error;
+	pier_remove_far_key(region->pd, &part->far);
+	drop_part(part);
+	return 0;
 }
 
 /* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
@@ -142,14 +140,12 @@ static int dereg_parts(struct pier_mr *region)
 {
 	/* A window may have no verbs region of its own. */
 	if (!region->parts)
-		return region->mr ? dereg_part(region, &region->first, region->mr) : 0;
+		return region->mr ? dereg_part(region, &region->first) : 0;
 	while (region->part_count > 0) {
-		struct pier_mr_part *part = &region->parts[region->part_count - 1];
-		int error = dereg_part(region, part, part->mr);
+		int error = dereg_part(region, &region->parts[region->part_count - 1]);
 
 		if (error)
 			return error;
-		drop_part(part);
 		region->part_count--;
 	}
 	return 0;
@@ -179,10 +175,8 @@ static int grow_parts(struct pier_mr *region)
 	if (!grown)
 		return pier_fail(ENOMEM, "registering %" PRIu64 " bytes: out of memory",
 				 region->length);
-	if (!moved) {
+	if (!moved)
 		grown[0] = region->first;
-		region->first = (struct pier_mr_part){ 0 };
-	}
 	region->parts = grown;
 	return 0;
 }
@@ -240,14 +234,14 @@ static uint64_t end_with_page(const struct pier_part_request *segment, uint64_t 
 static int register_range(struct pier_mr *region, const struct pier_resolved_range *range)
 {
 	struct pier_part_request rest = pier_part_request_of(region, range);
-	uint64_t end = rest.start + rest.range.length, page = pier_host_page();
-	uint64_t reported = region->pd->device->limits.max_mr_size;
+	uint64_t end = rest.start + rest.range.length;
 	uint64_t longest = UINT64_MAX, seams_end = 0;
 
 	while (rest.start < end) {
 		uint64_t left = end - rest.start;
 		uint64_t piece = left <= longest ? left : end_with_page(&rest, longest);
 		uint64_t length = region->base ? pier_bounce_reach(&rest, piece) : piece;
+		uint64_t reported;
 		int error = grow_parts(region);
 
 		if (!error && rest.start < seams_end)
@@ -270,11 +264,12 @@ static int register_range(struct pier_mr *region, const struct pier_resolved_ran
 				   length, pier_error_message());
 			continue;
 		}
+		reported = region->pd->device->limits.max_mr_size;
 		if (region->split != PIER_SPLIT_PIECES)
 			return error;
 		if (error == -E2BIG && piece > reported && reported > 0) {
 			longest = reported;
-		} else if (error == -ENOMEM && piece / 2 >= page) {
+		} else if (error == -ENOMEM && piece / 2 >= pier_host_page()) {
 			longest = piece / 2;
 			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", piece,
 				   pier_error_message());
@@ -293,7 +288,10 @@ static enum pier_path common_path(const struct pier_mr *region)
 	return region->parts[0].path;
 }
 
-/* A single part with the region's own addresses needs no table. */
+/*
+ * A single part with the region's own addresses needs no table. Other regions have no
+ * key that elements could use at the region's addresses.
+ */
 static void use_parts(struct pier_mr *region)
 {
 	region->mr = region->parts[0].mr;
@@ -301,6 +299,10 @@ static void use_parts(struct pier_mr *region)
 	if (region->part_count == 1 && region->parts[0].iova == region->iova) {
 		region->parts = NULL;
 		region->part_count = 0;
+		region->lkey = region->mr->lkey;
+		region->uses = PIER_HOT_GATHER;
+		if (region->access & PIER_ACCESS_LOCAL_WRITE)
+			region->uses |= PIER_HOT_SCATTER;
 	}
 }
 
@@ -318,19 +320,6 @@ static int join_ranges(struct pier_mr *region)
 		region->part_count = 1;
 	}
 	return error;
-}
-
-/* The driver has its own references now, and the caller may close its fds. */
-static void forget_fds(struct pier_mr *region)
-{
-	for (uint32_t i = 0; i < region->range_count; i++) {
-		struct pier_resolved_range *resolved = &region->ranges[i];
-
-		if (resolved->owns_fd)
-			close(resolved->range.fd);
-		resolved->owns_fd = false;
-		resolved->range.fd = -1;
-	}
 }
 
 /* The CPU's address of a part; NULL: it has none, or not one for all bytes. */
@@ -356,23 +345,14 @@ static void *cpu_address(const struct pier_mr *region, uint64_t start, uint64_t 
 }
 
 /* The NIC uses the bytes of a bounce buffer, and the CPU finds the memory's own. */
-static void note_far_part(struct pier_mr *region, struct pier_mr_part *part,
-			  uint64_t start, uint64_t length, uint64_t iova)
-{
-	void *addr = cpu_address(region, start, length);
-
-	if (part->bounce || !addr || (uintptr_t)addr != iova)
-		pier_add_far_key(region->pd, &part->far, part->mr->lkey);
-}
-
 static void note_far_parts(struct pier_mr *region)
 {
-	if (!region->parts)
-		note_far_part(region, &region->first, 0, region->length, region->iova);
-	for (uint32_t i = 0; region->parts && i < region->part_count; i++) {
+	for (uint32_t i = 0; i < region->part_count; i++) {
 		struct pier_mr_part *part = &region->parts[i];
+		void *addr = cpu_address(region, part->start, part->length);
 
-		note_far_part(region, part, part->start, part->length, part->iova);
+		if (part->bounce || !addr || (uintptr_t)addr != part->iova)
+			pier_add_far_key(region->pd, &part->far, part->mr->lkey);
 	}
 }
 
@@ -384,17 +364,6 @@ static void describe_region(const struct pier_object *object, char *ret_text, si
 		 pier_path_name(region->path), region->pd->device->name);
 }
 
-/* Others have no one key for their own addresses, or (a window) none at all. */
-static void set_uses(struct pier_mr *region)
-{
-	if (!region->mr || region->parts)
-		return;
-	region->lkey = region->mr->lkey;
-	region->uses = PIER_HOT_GATHER;
-	if (region->access & PIER_ACCESS_LOCAL_WRITE)
-		region->uses |= PIER_HOT_SCATTER;
-}
-
 void pier_track_region(struct pier_mr *region)
 {
 	struct pier_mr *base = region->base;
@@ -402,7 +371,6 @@ void pier_track_region(struct pier_mr *region)
 	if (base)
 		atomic_fetch_add(&base->children, 1);
 	atomic_fetch_add(&region->pd->children, 1);
-	set_uses(region);
 	region->object.describe = describe_region;
 	pier_object_track(&region->object, PIER_OBJECT_MR,
 			  base ? &base->object : &region->pd->object);
@@ -427,9 +395,8 @@ int pier_register_region(struct pier_mr *region)
 			dereg_parts(region);
 		return error;
 	}
-	use_parts(region);
 	note_far_parts(region);
-	forget_fds(region);
+	use_parts(region);
 	pier_track_region(region);
 	return 0;
 }

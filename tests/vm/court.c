@@ -47,7 +47,7 @@ static uint64_t map_memory(uint64_t page)
 
 static void unmap_memory(const struct court *court)
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 
 	munmap((void *)(uintptr_t)(court->memory - page),
 	       (size_t)(court->memory_length + 2 * page));
@@ -79,16 +79,17 @@ bool court_open(struct court *court, const char *device, char *ret_reason, size_
 		return false;
 	}
 	pier_verbs_provider.query_on_demand(court->context, &on_demand);
-	court->limits = (struct pier_check_limits){
-		.page = pier_host_page(),
+	court->device = (struct pier_device){
+		.provider = &pier_verbs_provider,
 		.lacking_access = on_demand ? 0 : PIER_ACCESS_ON_DEMAND,
 		.dmabuf = true,
-		.device = device,
 	};
+	snprintf(court->device.name, sizeof(court->device.name), "%s", device);
+	court->page = pier_host_page();
 	court->pd = ibv_alloc_pd(court->context);
 	assert_non_null(court->pd);
-	court->memory = map_memory(court->limits.page);
-	court->memory_length = MEMORY_PAGES * court->limits.page;
+	court->memory = map_memory(court->page);
+	court->memory_length = MEMORY_PAGES * court->page;
 	if (has_operation(court->pd, &error))
 		return true;
 	snprintf(ret_reason, size, "the driver of %s cannot register dma-bufs: %s",
@@ -115,7 +116,7 @@ int court_hold(struct court *court, struct targets *targets, const char *device,
 		printf("skip: %s\n", reason);
 		return EXIT_SKIPPED;
 	}
-	if (!targets_open(targets, court->limits.page, reason, sizeof(reason))) {
+	if (!targets_open(targets, court->page, reason, sizeof(reason))) {
 		court_close(court);
 		printf("skip: %s\n", reason);
 		return EXIT_SKIPPED;
@@ -129,9 +130,9 @@ int court_hold(struct court *court, struct targets *targets, const char *device,
 static int ask_pier(const struct court *court, const struct request *request)
 {
 	if (request->host)
-		return -pier_check_host(&court->limits, request->offset, request->length,
+		return -pier_check_host(&court->device, request->offset, request->length,
 					request->iova, request->access);
-	return -pier_check_dmabuf(&court->limits, request->offset, request->length,
+	return -pier_check_dmabuf(&court->device, request->offset, request->length,
 				  request->iova, request->fd, request->access);
 }
 
@@ -223,7 +224,7 @@ static bool is_empty(const struct court *court, const struct request *request,
 		     struct verdicts verdicts)
 {
 	return request->host && verdicts.pier == EINVAL && request->length == 0 &&
-	       request->offset % court->limits.page != 0 &&
+	       request->offset % court->page != 0 &&
 	       may_be_accepted(court, request, verdicts.kernel);
 }
 
@@ -356,7 +357,7 @@ void court_check_exemptions(const struct court *court)
 void court_iovas(const struct court *court, uint64_t offset, uint64_t length,
 		 struct named ret_iovas[IOVAS])
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 	uint64_t residue = offset % page;
 	/* The highest iova with this residue for which the region ends below 2^64. */
 	uint64_t last = UINT64_MAX - length - (UINT64_MAX - length - residue) % page;

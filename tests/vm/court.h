@@ -41,7 +41,8 @@ struct tally {
 struct court {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	struct pier_check_limits limits;
+	struct pier_device device; /* as pier_check_host() sees it */
+	uint64_t page;
 
 	/* Host memory that may be registered, between pages that must not be. */
 	uint64_t memory, memory_length;

@@ -103,7 +103,7 @@ static void judge_iovas(struct court *court, const struct target *target,
 
 static void judge_ranges_of(struct court *court, const struct target *target)
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 	struct named offsets[OFFSETS], lengths[LENGTHS];
 
 	list_offsets(page, target->size, offsets);
@@ -217,7 +217,7 @@ static void judge_mistakes(struct court *court, const struct target *target, siz
 			.offset = ranges[range].offset,
 			.length = ranges[range].length,
 			.iova = ranges[range].offset +
-				shifts[i].pages * court->limits.page + shifts[i].bytes,
+				shifts[i].pages * court->page + shifts[i].bytes,
 			.fd = target->fd,
 			.access = accesses[access].access,
 		};

@@ -20,7 +20,7 @@ enum {
 static void list_addresses(const struct court *court,
 			   struct named ret_addresses[ADDRESSES])
 {
-	uint64_t page = court->limits.page, start = court->memory;
+	uint64_t page = court->page, start = court->memory;
 	uint64_t end = start + court->memory_length;
 	const struct named addresses[ADDRESSES] = {
 		{ "start-page", start - page },
@@ -54,7 +54,7 @@ static void list_addresses(const struct court *court,
 static void list_lengths(const struct court *court, uint64_t address,
 			 struct named ret_lengths[LENGTHS])
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 	uint64_t rest = court->memory + court->memory_length - address;
 	uint64_t most = page * UINT32_MAX - address % page; /* in UINT_MAX pages */
 	const struct named lengths[LENGTHS] = {

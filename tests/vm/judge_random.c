@@ -24,7 +24,7 @@ static uint64_t below(struct test_random *random, uint64_t limit)
 static uint64_t near_boundary(struct test_random *random, const struct court *court,
 			      uint64_t start, uint64_t end)
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 	const uint64_t boundaries[] = {
 		0,
 		page * (1 + below(random, 16)),
@@ -63,7 +63,7 @@ static struct request good_request(struct test_random *random, const struct cour
 {
 	uint64_t length = 1 + below(random, end - start);
 	uint64_t offset = start + below(random, end - start - length + 1);
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 
 	return (struct request){
 		.offset = offset,
@@ -81,7 +81,7 @@ static struct request good_request(struct test_random *random, const struct cour
 static void spoil(struct test_random *random, const struct court *court, uint64_t start,
 		  uint64_t end, struct request *request)
 {
-	uint64_t page = court->limits.page;
+	uint64_t page = court->page;
 
 	switch (below(random, 5)) {
 	case 0:

@@ -38,7 +38,7 @@ static void test_region(void **state)
 {
 	struct world *world = *state;
 	const struct target *target = &world->targets.list[TARGET_UDMABUF];
-	uint64_t page = world->court.limits.page, offset = page + 5;
+	uint64_t page = world->court.page, offset = page + 5;
 	struct test_census before = test_take_census();
 
 	for (int i = 0; i < ROUNDS; i++) {

@@ -16,6 +16,7 @@
 #include <pier/error.h>
 #include <pier/mr.h>
 
+#include "core/page.h"
 #include "region/plan.h"
 
 enum {
@@ -24,11 +25,11 @@ enum {
 	MEMFD_SIZE = 3 * 4096 + 100,
 };
 
-static const struct pier_check_limits limits = {
-	.page = 4096,
+static const struct pier_provider provider = { .takes_memfd = true };
+static const struct pier_device nic = {
+	.provider = &provider,
 	.dmabuf = true,
-	.takes_memfd = true,
-	.device = "nic0",
+	.name = "nic0",
 };
 
 struct host_case {
@@ -82,8 +83,7 @@ static void checks_host_ranges(void **state)
 	for (size_t i = 0; i < sizeof(host_cases) / sizeof(host_cases[0]); i++) {
 		const struct host_case *c = &host_cases[i];
 
-		expect(pier_check_host(&limits, c->address, c->length, c->iova,
-				       c->access),
+		expect(pier_check_host(&nic, c->address, c->length, c->iova, c->access),
 		       c->error, c->sentence, i);
 	}
 }
@@ -140,7 +140,7 @@ static void names_a_right_that_the_device_lacks(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct pier_check_limits poor = limits;
+		struct pier_device poor = nic;
 
 		poor.lacking_access = cases[i].lacking;
 		expect(pier_check_host(&poor, 0x1000, 1, 0x1000, cases[i].access),
@@ -165,7 +165,7 @@ static void checks_dmabuf_ranges(void **state)
 	for (size_t i = 0; i < sizeof(dmabuf_cases) / sizeof(dmabuf_cases[0]); i++) {
 		const struct dmabuf_case *c = &dmabuf_cases[i];
 
-		expect(pier_check_dmabuf(&limits, c->offset, c->length, c->iova, fd,
+		expect(pier_check_dmabuf(&nic, c->offset, c->length, c->iova, fd,
 					 c->access),
 		       c->error, c->sentence, i);
 	}
@@ -175,20 +175,20 @@ static void checks_dmabuf_ranges(void **state)
 static void refuses_unusable_fds(void **state)
 {
 	int memfd = make_memfd(), null = open("/dev/null", O_RDONLY | O_CLOEXEC), path;
-	struct pier_check_limits strict = limits;
+	static const struct pier_provider dmabufs_only;
+	struct pier_device strict = nic;
 
 	(void)state;
-	strict.takes_memfd = false;
-	expect(pier_check_dmabuf(&limits, 0, 1, 0, -1, WRITE), EBADF, "fd -1", 0);
-	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EINVAL, "not a dma-buf",
-	       1);
+	strict.provider = &dmabufs_only;
+	expect(pier_check_dmabuf(&nic, 0, 1, 0, -1, WRITE), EBADF, "fd -1", 0);
+	expect(pier_check_dmabuf(&nic, 0, 1, 0, null, WRITE), EINVAL, "not a dma-buf", 1);
 	expect(pier_check_dmabuf(&strict, 0, 1, 0, memfd, WRITE), EINVAL, "memfd", 2);
 	/* The kernel does not treat such an fd as open: fget() skips it. */
 	path = open("/dev/null", O_PATH | O_CLOEXEC);
-	expect(pier_check_dmabuf(&limits, 0, 1, 0, path, WRITE), EBADF, "O_PATH", 2);
+	expect(pier_check_dmabuf(&nic, 0, 1, 0, path, WRITE), EBADF, "O_PATH", 2);
 	close(path);
 	close(null);
-	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EBADF, "not open", 3);
+	expect(pier_check_dmabuf(&nic, 0, 1, 0, null, WRITE), EBADF, "not open", 3);
 	close(memfd);
 }
 
@@ -197,16 +197,16 @@ static void refuses_unusable_fds(void **state)
  */
 static void reports_the_first_broken_rule(void **state)
 {
-	struct pier_check_limits without = limits;
+	struct pier_device without = nic;
 
 	(void)state;
 	without.dmabuf = false;
 	expect(pier_check_dmabuf(&without, 1, 0, 0, -1, 1 << 30), EOPNOTSUPP, "nic0", 0);
-	expect(pier_check_dmabuf(&limits, 1, 0, 0, -1, 1 << 30), EINVAL, "modulo", 1);
-	expect(pier_check_dmabuf(&limits, 0, 0, 0, -1, 1 << 30), EINVAL, "access", 2);
-	expect(pier_check_dmabuf(&limits, 4096, UINT64_MAX, 0, -1, 0), EINVAL, "overflow",
+	expect(pier_check_dmabuf(&nic, 1, 0, 0, -1, 1 << 30), EINVAL, "modulo", 1);
+	expect(pier_check_dmabuf(&nic, 0, 0, 0, -1, 1 << 30), EINVAL, "access", 2);
+	expect(pier_check_dmabuf(&nic, 4096, UINT64_MAX, 0, -1, 0), EINVAL, "overflow",
 	       3);
-	expect(pier_check_dmabuf(&limits, 0, 0, 0, -1, 0), EBADF, "fd -1", 4);
+	expect(pier_check_dmabuf(&nic, 0, 0, 0, -1, 0), EBADF, "fd -1", 4);
 }
 
 /* Checking a memfd does not move its file position. */
@@ -216,7 +216,7 @@ static void keeps_the_file_position(void **state)
 
 	(void)state;
 	assert_int_equal(lseek(fd, 77, SEEK_SET), 77);
-	assert_int_equal(pier_check_dmabuf(&limits, 0, 1, 0, fd, WRITE), 0);
+	assert_int_equal(pier_check_dmabuf(&nic, 0, 1, 0, fd, WRITE), 0);
 	assert_int_equal(lseek(fd, 0, SEEK_CUR), 77);
 	close(fd);
 }
@@ -232,5 +232,7 @@ int main(void)
 		cmocka_unit_test(names_a_right_that_the_device_lacks),
 	};
 
+	/* The numbers of the cases are for pages of 4 KiB, whatever the host has. */
+	pier_known_page = 4096;
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);
 }

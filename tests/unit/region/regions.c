@@ -182,9 +182,11 @@ static void names_the_wrong_attribute(void **state)
 	struct pier_mr_range outside = pier_mr_range_buffer(fixture.buffer,
 							    PAGES * fixture.page - 1, 2);
 	struct pier_mr_range closed = pier_mr_range_dmabuf(-1, 0, 1);
-	struct pier_mr_range endless[] = {
-		pier_mr_range_host(fixture.memory, UINT64_MAX),
-		pier_mr_range_host(fixture.memory, UINT64_MAX),
+	struct pier_mr_range endless = pier_mr_range_host(fixture.memory, UINT64_MAX);
+	/* Each is possible alone: no rule of the numbers needs the fd. */
+	struct pier_mr_range half[] = {
+		pier_mr_range_dmabuf(-1, 0, UINT64_MAX / 2 + 1),
+		pier_mr_range_dmabuf(-1, 0, UINT64_MAX / 2 + 1),
 	};
 
 	(void)state;
@@ -210,9 +212,13 @@ static void names_the_wrong_attribute(void **state)
 	REFUSE(ranges, &outside, ERANGE, "leave the buffer");
 	REFUSE(ranges, &closed, EBADF, "not open");
 	refuse(&(struct pier_mr_attr){ .size = sizeof(struct pier_mr_attr),
-				       .ranges = endless,
+				       .ranges = &endless,
+				       .range_count = 1 },
+	       EINVAL, "leave the address space");
+	refuse(&(struct pier_mr_attr){ .size = sizeof(struct pier_mr_attr),
+				       .ranges = half,
 				       .range_count = 2 },
-	       EINVAL, "overflow 64 bits");
+	       EINVAL, "ranges' lengths overflow 64 bits");
 }
 
 static void registers_every_kind_of_source(void **state)
