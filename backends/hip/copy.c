@@ -155,10 +155,34 @@ static int queue_pieces(const struct pier_hip_memory *state, struct copy piece,
 	return result;
 }
 
-/* In pier's own stream; a second time if hipDeviceReset() has destroyed it. */
-static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
+/*
+ * Put a copy and the event behind it into a stream; without an event, wait for the copy.
+ * Returns as queue_pieces().
+ */
+static int queue_copy(const struct pier_hip_memory *state, const struct copy *copy,
+		      struct ihipStream_t *stream, struct ihipEvent_t *event,
+		      unsigned int *ret_error)
 {
-	unsigned int error = PIER_HIP_SUCCESS, ended;
+	int result = queue_pieces(state, *copy, stream, ret_error);
+	unsigned int ended;
+
+	if (result == 0 && *ret_error == PIER_HIP_SUCCESS && event) {
+		*ret_error = state->hip->hipEventRecord(event, stream);
+		if (*ret_error == PIER_HIP_SUCCESS)
+			return 0;
+	}
+	/* The caller may reuse its memory after an error. */
+	ended = state->hip->hipStreamSynchronize(stream);
+	if (*ret_error == PIER_HIP_SUCCESS)
+		*ret_error = ended;
+	return result;
+}
+
+/* In pier's own stream; a second time if hipDeviceReset() has destroyed it. */
+static int queue_in_own_stream(const struct pier_hip_memory *state,
+			       const struct copy *copy, struct ihipEvent_t *event,
+			       unsigned int *ret_error)
+{
 	struct ihipStream_t *stream;
 	bool gone = true;
 	int result = 0;
@@ -167,12 +191,17 @@ static int run_copy(const struct pier_hip_memory *state, const struct copy *copy
 		result = pier_hip_take_stream(state->hip, state->device, &stream);
 		if (result != 0)
 			return result;
-		result = queue_pieces(state, *copy, stream, &error);
-		/* The caller may reuse its memory after an error. */
-		ended = state->hip->hipStreamSynchronize(stream);
-		error = error == PIER_HIP_SUCCESS ? ended : error;
-		gone = pier_hip_put_stream(state->hip, state->device, stream, error);
+		result = queue_copy(state, copy, stream, event, ret_error);
+		gone = pier_hip_put_stream(state->hip, state->device, stream, *ret_error);
 	}
+	return result;
+}
+
+static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
+{
+	unsigned int error = PIER_HIP_SUCCESS;
+	int result = queue_in_own_stream(state, copy, NULL, &error);
+
 	return result == 0 ? check_copy(state, error, copy) : result;
 }
 
@@ -222,61 +251,29 @@ struct started_copy {
 	struct ihipEvent_t *event;
 };
 
-/* Returns as queue_pieces(). */
-static int queue_copy(struct started_copy *started, struct ihipStream_t *stream,
-		      unsigned int *ret_error)
-{
-	const struct pier_hip_memory *state = started->state;
-	const struct pier_hip *hip = state->hip;
-	int result;
-
-	*ret_error = hip->hipEventCreateWithFlags(&started->event,
-						  PIER_HIP_EVENT_DISABLE_TIMING |
-							  PIER_HIP_EVENT_BLOCKING_SYNC);
-	if (*ret_error != PIER_HIP_SUCCESS)
-		return 0;
-	result = queue_pieces(state, started->copy, stream, ret_error);
-	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
-		*ret_error = hip->hipEventRecord(started->event, stream);
-	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
-		return 0;
-	/* The caller may reuse its memory after an error. */
-	hip->hipStreamSynchronize(stream);
-	hip->hipEventDestroy(started->event);
-	return result;
-}
-
-/* In pier's own stream; a second time if hipDeviceReset() has destroyed it. */
-static int queue_in_own_stream(struct started_copy *started, unsigned int *ret_error)
-{
-	const struct pier_hip_memory *state = started->state;
-	struct ihipStream_t *stream;
-	bool gone = true;
-	int result = 0;
-
-	for (int tries = 0; result == 0 && gone && tries < 2; tries++) {
-		result = pier_hip_take_stream(state->hip, state->device, &stream);
-		if (result != 0)
-			return result;
-		result = queue_copy(started, stream, ret_error);
-		gone = pier_hip_put_stream(state->hip, state->device, stream, *ret_error);
-	}
-	return result;
-}
-
 static int start_in_stream(const struct pier_memory *memory, struct started_copy *started,
 			   struct ihipStream_t *stream)
 {
 	const struct pier_hip_memory *state = started->state;
+	const struct pier_hip *hip = state->hip;
+	const struct copy *copy = &started->copy;
 	struct pier_hip_saved saved;
 	unsigned int error = PIER_HIP_SUCCESS;
 	int result = pier_hip_enter_live(memory, &saved);
 
 	if (result == 0)
-		result = stream ? queue_copy(started, stream, &error)
-				: queue_in_own_stream(started, &error);
-	pier_hip_leave(state->hip, &saved);
-	return result == 0 ? check_copy(state, error, &started->copy) : result;
+		error = hip->hipEventCreateWithFlags(
+			&started->event,
+			PIER_HIP_EVENT_DISABLE_TIMING | PIER_HIP_EVENT_BLOCKING_SYNC);
+	if (result == 0 && error == PIER_HIP_SUCCESS) {
+		result = stream ? queue_copy(state, copy, stream, started->event, &error)
+				: queue_in_own_stream(state, copy, started->event,
+						      &error);
+		if (result != 0 || error != PIER_HIP_SUCCESS)
+			hip->hipEventDestroy(started->event);
+	}
+	pier_hip_leave(hip, &saved);
+	return result == 0 ? check_copy(state, error, copy) : result;
 }
 
 /* The CPU copies memory that it reaches, after the work of the stream. */
