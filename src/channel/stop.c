@@ -200,23 +200,6 @@ static int check_completions(struct pier_channel *channel)
 	return count < 0 ? count : 0;
 }
 
-/*
- * The queue pair leaves its peer, which must not keep keys that the next peer could
- * use.
- */
-static int end_windows(struct pier_channel *channel)
-{
-	int error;
-
-	pier_clear_error();
-	error = pier_unbind_windows(channel->pd, &channel->windows);
-	return error ? pier_fail_because(error,
-					 "deallocate a memory window of queue "
-					 "pair %#x",
-					 channel->qp_num)
-		     : 0;
-}
-
 /* The PSN of the packet that was sent last, if the device reports it. */
 static uint32_t last_psn(struct pier_channel *channel)
 {
@@ -318,8 +301,9 @@ int pier_channel_reset(struct pier_channel *channel)
 {
 	PIER_REFUSE_NULL(channel);
 	static int (*const steps[])(struct pier_channel *) = {
-		stop_if_running, check_completions,	  end_windows, choose_new_psn,
-		to_reset,	 pier_query_channel_port, to_init,
+		stop_if_running, check_completions, pier_end_windows,
+		choose_new_psn,	 to_reset,	    pier_query_channel_port,
+		to_init,
 	};
 	int error = pier_check_process(&channel->object);
 

@@ -67,6 +67,12 @@ static inline bool pier_refuse_null(const char *function, const char *name)
 			return -EINVAL;               \
 	} while (0)
 
+/** The error of a verb that returned NULL: some providers do not set errno. Positive. */
+static inline int pier_last_errno(void)
+{
+	return errno ? errno : EIO;
+}
+
 /** For functions that return NULL with errno, as those of libibverbs. error: negative. */
 static inline void *pier_null_with(int error)
 {

@@ -204,7 +204,7 @@ int pier_device_close(struct pier_device *device)
 	pier_list_remove(&device->link);
 	pier_fork_unlock(&devices_mutex);
 	if (device->provider->close_device(device->context)) {
-		error = errno ? errno : EIO;
+		error = pier_last_errno();
 		pier_add_device(device);
 		return pier_fail_because(error, "closing %s", device->name);
 	}

@@ -36,7 +36,7 @@ static int register_byte(struct pier_pd *pd, struct pier_read_back *reader)
 	reader->mr = pd->device->provider->reg_mr(
 		pd->pd, &reader->byte, 1, (uintptr_t)&reader->byte,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	return reader->mr ? 0 : pier_fail_because(errno ? errno : EIO, "register a byte");
+	return reader->mr ? 0 : pier_fail_because(pier_last_errno(), "register a byte");
 }
 
 static int start_read_back(struct pier_pd *pd, int64_t deadline)
@@ -101,11 +101,6 @@ enum {
 	HOP_LIMIT = 64,
 };
 
-static int last_errno(void)
-{
-	return errno ? errno : EIO;
-}
-
 static int find_port(struct pier_loop *loop)
 {
 	const struct pier_device *device = loop->device;
@@ -135,12 +130,12 @@ static int create_objects(struct pier_loop *loop, struct ibv_pd *pd)
 	errno = 0;
 	loop->cq = device->provider->create_cq(device->context, 2, NULL, NULL, 0);
 	if (!loop->cq)
-		return pier_fail_because(last_errno(), "create a completion queue");
+		return pier_fail_because(pier_last_errno(), "create a completion queue");
 	init.send_cq = init.recv_cq = loop->cq;
 	errno = 0;
 	loop->qp = pier_create_direct_qp(device->provider, pd, &init);
 	if (!loop->qp)
-		return pier_fail_because(last_errno(), "create a queue pair");
+		return pier_fail_because(pier_last_errno(), "create a queue pair");
 	return 0;
 }
 

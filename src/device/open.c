@@ -57,7 +57,7 @@ static int visit_devices(bool (*visit)(const struct pier_provider *provider,
 
 		list = get_device_list(*provider, &count);
 		if (!list) {
-			error = errno ? errno : EIO;
+			error = pier_last_errno();
 			continue;
 		}
 		for (int i = 0; i < count && !done; i++)
@@ -279,7 +279,7 @@ static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
 	init.recv_cq = init.send_cq;
 	if (init.send_cq)
 		qp = pier_create_direct_qp(device->provider, pd, &init);
-	error = errno ? errno : EIO;
+	error = pier_last_errno();
 	if (qp)
 		device->provider->destroy_qp(qp);
 	if (init.send_cq)
@@ -391,7 +391,7 @@ static int probe_objects(struct pier_device *device)
 	errno = 0;
 	pd = device->provider->alloc_pd(device->context);
 	if (!pd)
-		return pier_fail_because(errno ? errno : EIO,
+		return pier_fail_because(pier_last_errno(),
 					 "asking whether %s registers dma-bufs",
 					 device->name);
 	error = probe_in_pd(device, pd);
@@ -521,7 +521,7 @@ static int open_context(struct pier_device *device, const struct pier_provider *
 	device->context = provider->open_device(found);
 	if (device->context)
 		return 0;
-	return errno ? errno : EIO;
+	return pier_last_errno();
 }
 
 /* 0, or a negative errno with a sentence. */

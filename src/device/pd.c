@@ -63,7 +63,7 @@ int pier_pd_alloc(struct pier_device *device, struct pier_pd **ret_pd)
 	errno = 0;
 	pd->pd = device->provider->alloc_pd(device->context);
 	if (!pd->pd) {
-		error = errno ? errno : EIO;
+		error = pier_last_errno();
 		free_pd(pd);
 		return pier_fail_because(error, "allocating a protection domain on %s",
 					 device->name);

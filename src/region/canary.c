@@ -72,7 +72,7 @@ static int make_host_memory(struct canary *canary)
 					(uintptr_t)canary->sent,
 					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!canary->host)
-		return pier_fail_because(errno ? errno : EIO, "register a pattern");
+		return pier_fail_because(pier_last_errno(), "register a pattern");
 	return fill_pattern(canary);
 }
 

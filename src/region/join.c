@@ -106,7 +106,7 @@ static int register_join(const struct pier_mr *region, const struct join *join,
 	part.mr = provider->reg_parts(region->pd->pd, join->parts, join->count, part.iova,
 				      region->access, key ? &key : NULL);
 	if (!part.mr)
-		return pier_fail_registration(errno ? errno : EIO, region->pd,
+		return pier_fail_registration(pier_last_errno(), region->pd,
 					      region->length, part.path);
 	*ret_part = part;
 	return 0;

@@ -147,7 +147,7 @@ static int register_pages(const struct pier_part_request *segment, void *addr,
 	errno = 0;
 	mr = pd->device->provider->reg_mr(pd->pd, addr, length, segment->iova, access);
 	if (!mr)
-		return pier_fail_registration(errno ? errno : EIO, pd, length, path);
+		return pier_fail_registration(pier_last_errno(), pd, length, path);
 	set_part(segment, mr, path, ret_part);
 	return 0;
 }
@@ -176,7 +176,7 @@ static int register_fd(const struct pier_part_request *segment, int fd, uint64_t
 		set_part(segment, mr, PIER_PATH_DMABUF, ret_part);
 		return 0;
 	}
-	refusal = errno ? errno : EIO;
+	refusal = pier_last_errno();
 	/* Name the rule that is broken, if pier knows it. */
 	error = pier_check_dmabuf(pd->device, offset, length, iova, fd, access);
 	return error ? error

@@ -9,12 +9,6 @@
 #include "core/error.h"
 #include "core/fd.h"
 
-/* The error of a verb that returned NULL: some providers do not set errno. */
-static int last_errno(void)
-{
-	return errno ? errno : EIO;
-}
-
 /* Taking events must not block in read(2). */
 static int create_events(struct pier_device *device, struct pier_completions *completions)
 {
@@ -24,7 +18,8 @@ static int create_events(struct pier_device *device, struct pier_completions *co
 	pier_clear_error();
 	completions->events = device->provider->create_comp_channel(device->context);
 	if (!completions->events)
-		return pier_fail_because(last_errno(), "create a completion channel");
+		return pier_fail_because(pier_last_errno(),
+					 "create a completion channel");
 	flags = fcntl(completions->events->fd, F_GETFL);
 	if (flags < 0 || fcntl(completions->events->fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return pier_fail_because(errno,
@@ -56,7 +51,7 @@ static int create_cq(const char *what, struct pier_device *device, uint32_t entr
 						      cq_context, completions->events,
 						      (int)completions->comp_vector);
 	if (!completions->cq)
-		return pier_fail_because(last_errno(),
+		return pier_fail_because(pier_last_errno(),
 					 "create a completion queue of %u on vector %u",
 					 entries, completions->comp_vector);
 	pier_forget_cq_events(device, completions->cq);

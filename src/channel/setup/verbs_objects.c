@@ -96,12 +96,6 @@ static void explain_refused_qp(const struct pier_channel *channel, int error,
 						 numbers[i].name, highest);
 }
 
-/* The error of a verb that returned NULL: some providers do not set errno. */
-static int last_errno(void)
-{
-	return errno ? errno : EIO;
-}
-
 int pier_open_channel_completions(struct pier_channel *channel)
 {
 	const struct pier_channel_attr *attr = &channel->attr;
@@ -170,7 +164,7 @@ int pier_create_qp(struct pier_channel *channel)
 	pier_clear_error();
 	channel->qp = pier_create_direct_qp(channel->provider, channel->pd->pd, &init);
 	if (!channel->qp) {
-		error = last_errno();
+		error = pier_last_errno();
 		explain_refused_qp(channel, error, &asked, advice, sizeof(advice));
 		return pier_fail_because(
 			error,
@@ -208,6 +202,18 @@ int pier_modify_to_init(struct pier_channel *channel)
 	return 0;
 }
 
+int pier_end_windows(struct pier_channel *channel)
+{
+	int error;
+
+	pier_clear_error();
+	error = pier_unbind_windows(channel->pd, &channel->windows);
+	return error ? pier_fail_because(error,
+					 "deallocate a memory window of queue pair %#x",
+					 channel->qp_num)
+		     : 0;
+}
+
 /*
  * ibv_destroy_qp() ends all DMA of a queue pair in any state, without asking the peer.
  * It would wait for windows bound to the queue pair: 50 seconds on rxe
@@ -216,15 +222,10 @@ int pier_modify_to_init(struct pier_channel *channel)
 int pier_destroy_verbs(struct pier_channel *channel)
 {
 	const struct pier_provider *provider = channel->provider;
-	int error;
+	int error = pier_end_windows(channel);
 
-	pier_clear_error();
-	error = pier_unbind_windows(channel->pd, &channel->windows);
 	if (error)
-		return pier_fail_because(error,
-					 "deallocate a memory window of queue "
-					 "pair %#x",
-					 channel->qp->qp_num);
+		return error;
 	error = channel->qp ? provider->destroy_qp(channel->qp) : 0;
 	if (error)
 		return pier_fail_because(error, "destroy queue pair %#x",

@@ -18,6 +18,12 @@ int pier_name_qp(struct pier_channel *channel);
 /* Bring the queue pair from RESET to INIT. */
 int pier_modify_to_init(struct pier_channel *channel);
 
+/*
+ * Deallocate the memory windows that are bound to the queue pair: it leaves its peer,
+ * which must not keep keys that the next peer could use.
+ */
+int pier_end_windows(struct pier_channel *channel);
+
 /* Destroy those that exist. After a failure it can be called again and continues. */
 int pier_destroy_verbs(struct pier_channel *channel);
 
