@@ -25,15 +25,11 @@ enum {
 _Static_assert(sizeof(struct pier_scope_attr) == FIRST_SIZE,
 	       "no padding at the end, where a new field would not change the size");
 
-/* Overwrite the defaults in *ret_attr. */
 static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr *ret_attr)
 {
-	int error = 0;
+	int error = PIER_READ_ATTR("scope attributes", scope_attr, attr, FIRST_SIZE,
+				   ret_attr);
 
-	if (attr)
-		error = pier_read_extensible("scope attributes", "pier_scope_attr_init()",
-					     attr, FIRST_SIZE, sizeof(*ret_attr),
-					     ret_attr);
 	if (error)
 		return error;
 	if (ret_attr->flags & ~PIER_SCOPE_MANUAL)
@@ -76,7 +72,6 @@ int pier_scope_begin(struct pier_channel *channel, const struct pier_scope_attr 
 	struct pier_scope_attr known;
 	int timeout_ms, error = pier_check_process(&channel->object);
 
-	pier_scope_attr_init(&known);
 	if (!error)
 		error = read_attr(attr, &known);
 	if (!error)

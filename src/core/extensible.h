@@ -24,6 +24,17 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known);
 
 /*
+ * The same for attributes that may be NULL: sets *ret_known to the defaults first.
+ *
+ * type  "channel_attr", for the name of the function that sets them
+ */
+#define PIER_READ_ATTR(what, type, given, first, ret_known)                          \
+	(pier_##type##_init(ret_known),                                              \
+	 (given) ? pier_read_extensible(what, "pier_" #type "_init()", given, first, \
+					sizeof(*(ret_known)), ret_known)             \
+		 : 0)
+
+/*
  * Write a struct that the library returns. The caller passes the size that the struct
  * has in its own header. Members that only a newer library knows are left out, and
  * members that only a newer header knows are set to 0.

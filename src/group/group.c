@@ -227,10 +227,9 @@ int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 	struct pier_group *group;
 	int error = pier_check_process(&pd->object);
 
-	pier_group_attr_init(&known);
-	if (!error && attr)
-		error = pier_read_extensible("group attributes", "pier_group_attr_init()",
-					     attr, FIRST_SIZE, sizeof(known), &known);
+	if (!error)
+		error = PIER_READ_ATTR("group attributes", group_attr, attr, FIRST_SIZE,
+				       &known);
 	if (!error)
 		error = check_attr(rank, size, &known);
 	if (error)

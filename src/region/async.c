@@ -397,13 +397,9 @@ static_assert(sizeof(struct pier_event_queue_attr) == (size_t)FIRST_SIZE,
 static int read_attr(const struct pier_event_queue_attr *attr,
 		     struct pier_event_queue_attr *ret_attr)
 {
-	int error = 0;
+	int error = PIER_READ_ATTR("event queue attributes", event_queue_attr, attr,
+				   FIRST_SIZE, ret_attr);
 
-	pier_event_queue_attr_init(ret_attr);
-	if (attr)
-		error = pier_read_extensible("event queue attributes",
-					     "pier_event_queue_attr_init()", attr,
-					     FIRST_SIZE, sizeof(*attr), ret_attr);
 	if (error)
 		return error;
 	if (ret_attr->workers < 1 || ret_attr->workers > MOST_WORKERS)

@@ -92,12 +92,6 @@ struct pier_receiver {
 	bool lost; /* bytes arrived that could not be copied */
 };
 
-static inline struct pier_rail_base *pier_receiver_rail(
-	const struct pier_receiver *receiver, uint32_t index)
-{
-	return &((struct pier_rail_base *)receiver->drive.rails)[index];
-}
-
 /* Whether a block of the memory has arrived. */
 static inline bool pier_receiver_has_block(const struct pier_receiver *receiver,
 					   uint64_t block)

@@ -385,10 +385,8 @@ static int describe_devices(struct description *description, const char *names)
 static int read_demands(struct description *description)
 {
 	struct pier_channel_attr attr;
-	int error;
+	int error = pier_read_environment(&attr);
 
-	pier_channel_attr_init(&attr);
-	error = pier_read_environment(&attr);
 	description->port = attr.port == PIER_UNSET ? 0 : attr.port;
 	description->gid_index = attr.gid_index;
 	return error;

@@ -111,7 +111,7 @@ static int take_announcement(struct pier_receiver *receiver, struct pier_rail_ba
  */
 static int take_chunk(struct pier_receiver *receiver, uint32_t index)
 {
-	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
+	struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, index);
 	bool failed = rail->flow.error;
 	struct pier_result result;
 	int taken = pier_recv_rail_take(rail, &result);
@@ -156,7 +156,7 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 		more = take_round(receiver);
 	receiver->drive.leftovers = more;
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, i);
 
 		/* A rail that was taken later may have collected for an earlier one. */
 		if (!rail->flow.error && (more || !rail->flow.channel->attr.cq))
@@ -168,7 +168,7 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 static void drain_failed_rails(struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		const struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
+		const struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, i);
 
 		while (rail->flow.error && rail->flow.count > 0 &&
 		       take_chunk(receiver, i) != 0)
@@ -180,7 +180,7 @@ static void drain_failed_rails(struct pier_receiver *receiver)
 static void refill_rails(struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, i);
 
 		if (!rail->flow.error && pier_recv_rail_post(rail))
 			pier_drive_note_failure(&receiver->drive, i);
@@ -205,7 +205,8 @@ static int receiver_catch_up(struct pier_receiver *receiver)
 			continue;
 		refill_rails(receiver);
 		for (uint32_t i = 0; i < drive->rail_count; i++)
-			pier_flow_finish_stop(&pier_receiver_rail(receiver, i)->flow);
+			pier_flow_finish_stop(
+				&pier_drive_rail(&receiver->drive, i)->flow);
 		drain_failed_rails(receiver);
 		pier_drive_settle_flushes(drive);
 		drive->owes_flush |= owed;
@@ -324,14 +325,10 @@ _Static_assert(sizeof(struct pier_receiver_attr) ==
 static int read_attr(const struct pier_receiver_attr *given,
 		     struct pier_receiver_attr *ret_attr)
 {
-	int error;
+	int error = PIER_READ_ATTR("receiver", receiver_attr, given,
+				   offsetof(struct pier_receiver_attr, stream_size),
+				   ret_attr);
 
-	if (!given)
-		return pier_fail(EINVAL, "receiver: the attributes are NULL");
-	pier_receiver_attr_init(ret_attr);
-	error = pier_read_extensible("receiver", "pier_receiver_attr_init()", given,
-				     offsetof(struct pier_receiver_attr, stream_size),
-				     sizeof(*given), ret_attr);
 	if (!error && ret_attr->flags)
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
 				  (unsigned int)ret_attr->flags);
@@ -358,7 +355,7 @@ static struct pier_rail_base *find_predecessor(const struct pier_receiver *recei
 					       const struct pier_channel *channel)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, i);
 
 		if (rail->flow.channel == channel && pier_recv_rail_is_alive(rail))
 			return rail;
@@ -438,8 +435,8 @@ static void start_stall_time(struct pier_receiver *receiver)
 	int stall_ms = attr->stall_ms;
 
 	for (uint32_t i = 0; attr->stall_ms < 0 && i < receiver->drive.rail_count; i++) {
-		int timeout_ms =
-			pier_receiver_rail(receiver, i)->flow.channel->attr.timeout_ms;
+		int timeout_ms = pier_drive_rail(&receiver->drive, i)
+					 ->flow.channel->attr.timeout_ms;
 
 		if (timeout_ms > stall_ms)
 			stall_ms = timeout_ms;
@@ -456,7 +453,7 @@ static void start_receiver(struct pier_receiver *receiver)
 	start_stall_time(receiver);
 	pier_recv_stream_start(receiver);
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		if (pier_recv_rail_post(pier_receiver_rail(receiver, i)))
+		if (pier_recv_rail_post(pier_drive_rail(&receiver->drive, i)))
 			pier_drive_note_failure(&receiver->drive, i);
 }
 
@@ -578,7 +575,7 @@ static int check_resume(const struct pier_receiver *receiver,
 	int error = check_size(rails, count, length);
 
 	for (uint32_t i = 0; i < receiver->drive.rail_count && !error; i++)
-		if (!rail_continues(pier_receiver_rail(receiver, i), rails, count))
+		if (!rail_continues(pier_drive_rail(&receiver->drive, i), rails, count))
 			error = pier_fail(EINVAL,
 					  "resuming a receiver: rail %u has not failed, "
 					  "and is not as it was among the %u rails",
@@ -650,7 +647,7 @@ void pier_receiver_query(const struct pier_receiver *receiver,
 		.error = receiver->drive.error,
 	};
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		status.receives += pier_receiver_rail(receiver, i)->flow.count;
+		status.receives += pier_drive_rail(&receiver->drive, i)->flow.count;
 	pier_write_extensible(&status, sizeof(status), ret_status, size);
 }
 

@@ -391,14 +391,10 @@ static int check_attr(const struct pier_transfer_attr *attr)
 static int read_attr(const struct pier_transfer_attr *given,
 		     struct pier_transfer_attr *ret_attr)
 {
-	int error;
+	int error = PIER_READ_ATTR("transfer", transfer_attr, given,
+				   offsetof(struct pier_transfer_attr, stream_size),
+				   ret_attr);
 
-	if (!given)
-		return pier_fail(EINVAL, "transfer: the attributes are NULL");
-	pier_transfer_attr_init(ret_attr);
-	error = pier_read_extensible("transfer", "pier_transfer_attr_init()", given,
-				     offsetof(struct pier_transfer_attr, stream_size),
-				     sizeof(*given), ret_attr);
 	return error ? error : check_attr(ret_attr);
 }
 

@@ -6,6 +6,7 @@
 
 #include "channel/collect.h"
 #include "channel/keepalive.h"
+#include "channel/setup/attr.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -31,21 +32,16 @@ static void describe_cq(const struct pier_object *object, char *ret_text, size_t
 static int read_attr(const struct pier_cq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_cq_attr *ret_attr)
 {
+	static const char what[] = "completion queue attributes";
+	uint32_t max_cqe = (uint32_t)limits->max_cqe;
 	struct pier_cq_attr known;
-	int error = 0;
+	int error = PIER_READ_ATTR(what, cq_attr, attr, FIRST_SIZE, &known);
 
-	pier_cq_attr_init(&known);
-	if (attr)
-		error = pier_read_extensible("completion queue attributes",
-					     "pier_cq_attr_init()", attr, FIRST_SIZE,
-					     sizeof(known), &known);
 	if (known.depth == PIER_UNSET)
-		known.depth = limits->max_cqe < 1024 ? (uint32_t)limits->max_cqe : 1024;
-	if (!error && (known.depth < 1 || known.depth > (uint32_t)limits->max_cqe))
-		error = pier_fail(EINVAL,
-				  "completion queue attributes: depth %u is not in 1 to "
-				  "%d (the device's max_cqe)",
-				  known.depth, limits->max_cqe);
+		known.depth = pier_clamp_to_limit(1024, max_cqe);
+	if (!error)
+		error = pier_check_range(what, "depth", known.depth, 1, max_cqe,
+					 "the device's max_cqe");
 	*ret_attr = known;
 	return error;
 }

@@ -211,24 +211,6 @@ static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_
 	return 0;
 }
 
-static int read_attr(const struct pier_recv_pool_attr *attr, const struct pier_pd *pd,
-		     struct pier_recv_pool_attr *ret_attr)
-{
-	struct pier_recv_pool_attr known;
-	int error = 0;
-
-	pier_recv_pool_attr_init(&known);
-	if (attr)
-		error = pier_read_extensible("receive pool attributes",
-					     "pier_recv_pool_attr_init()", attr,
-					     FIRST_SIZE, sizeof(known), &known);
-	if (!error)
-		error = check_attr(&known, pd);
-	if (!error)
-		*ret_attr = known;
-	return error;
-}
-
 static int allocate_memory(struct pier_recv_pool *pool)
 {
 	const struct pier_recv_pool_attr *attr = &pool->attr;
@@ -439,7 +421,10 @@ int pier_recv_pool_create(struct pier_pd *pd, const struct pier_recv_pool_attr *
 	int error = pier_check_process(&pd->object);
 
 	if (!error)
-		error = read_attr(attr, pd, &known);
+		error = PIER_READ_ATTR("receive pool attributes", recv_pool_attr, attr,
+				       FIRST_SIZE, &known);
+	if (!error)
+		error = check_attr(&known, pd);
 	if (!error && known.channel)
 		error = check_channel(known.channel, pd, &known);
 	return error ? error : create_pool(pd, known.channel, &known, ret_pool);

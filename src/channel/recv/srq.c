@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "channel/collect.h"
+#include "channel/setup/attr.h"
 #include "channel/stop.h"
 #include "srq.h"
 #include "srq_post.h"
@@ -56,43 +57,28 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	return use;
 }
 
-static void set_default(uint32_t *member, uint32_t usual, int limit)
-{
-	if (*member == PIER_UNSET)
-		*member = usual < (uint32_t)limit ? usual : (uint32_t)limit;
-}
-
-static int check_range(const char *name, uint32_t value, uint32_t last, const char *whose)
-{
-	if (value >= 1 && value <= last)
-		return 0;
-	return pier_fail(EINVAL,
-			 "shared receive queue attributes: %s %u is not in 1 to %u (%s)",
-			 name, value, last, whose);
-}
-
 static int read_attr(const struct pier_srq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_srq_attr *ret_attr)
 {
+	static const char what[] = "shared receive queue attributes";
+	uint32_t max_wr = (uint32_t)limits->max_srq_wr;
 	struct pier_srq_attr known;
-	int error = 0;
+	int error = PIER_READ_ATTR(what, srq_attr, attr, FIRST_SIZE, &known);
 
-	pier_srq_attr_init(&known);
-	if (attr)
-		error = pier_read_extensible("shared receive queue attributes",
-					     "pier_srq_attr_init()", attr, FIRST_SIZE,
-					     sizeof(known), &known);
-	set_default(&known.max_wr, 256, limits->max_srq_wr);
-	set_default(&known.max_sge, 1, limits->max_srq_sge);
+	if (known.max_wr == PIER_UNSET)
+		known.max_wr = pier_clamp_to_limit(256, max_wr);
+	if (known.max_sge == PIER_UNSET)
+		known.max_sge = 1;
 	if (!error && known.max_wr > PIER_QUEUE_MAX)
-		error = check_range("max_wr", known.max_wr, PIER_QUEUE_MAX, "pier's");
+		error = pier_check_range(what, "max_wr", known.max_wr, 1, PIER_QUEUE_MAX,
+					 "pier's");
 	if (!error)
-		error = check_range("max_wr", known.max_wr, (uint32_t)limits->max_srq_wr,
-				    "the device's max_srq_wr");
+		error = pier_check_range(what, "max_wr", known.max_wr, 1, max_wr,
+					 "the device's max_srq_wr");
 	if (!error)
-		error = check_range("max_sge", known.max_sge,
-				    (uint32_t)limits->max_srq_sge,
-				    "the device's max_srq_sge");
+		error = pier_check_range(what, "max_sge", known.max_sge, 1,
+					 (uint32_t)limits->max_srq_sge,
+					 "the device's max_srq_sge");
 	*ret_attr = known;
 	return error;
 }
@@ -147,7 +133,7 @@ static int create_verbs(struct pier_srq *srq)
 	pier_clear_error();
 	srq->srq = srq->provider->create_srq(srq->pd->pd, &init);
 	if (!srq->srq)
-		return pier_fail_because(errno ? errno : EIO,
+		return pier_fail_because(pier_last_errno(),
 					 "create a shared receive queue of %u receives "
 					 "with %u elements on %s",
 					 srq->max_wr, srq->max_sge,

@@ -14,16 +14,9 @@
 #include "device/gid_table.h"
 #include "endpoint.h"
 
-/* Conversions of times in struct pier_channel_attr. */
-
 enum {
-	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
-	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
-	LONGEST_SERVICE_LEVEL = 15,
-	LONGEST_PSN = 0xffffff,
+	RETRIES_MOST = 7,	/* retry counts are 3 bits */
 	LONGEST_SPIN = 1000000, /* in microseconds; PIER_WAIT_POLL serves longer waits */
-	LONGEST_FLOW_LABEL = 0xfffff, /* 20 bits, as in IPv6 */
-	LONGEST_RD_ATOMIC = 255,      /* 8 bits of ibv_qp_attr */
 	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
@@ -34,106 +27,102 @@ _Static_assert(sizeof(struct pier_channel_attr) ==
 		       offsetof(struct pier_channel_attr, context) + sizeof(void *),
 	       "no padding at the end, where a new field would not change the size");
 
-static void set_default(uint32_t *member, uint32_t value)
+static const char attributes[] = "channel attributes";
+
+/* A member of the struct that is a number. */
+struct member {
+	size_t offset;
+	const char *name, *key; /* in sentences; in text, or NULL */
+	uint32_t usual;		/* PIER_UNSET: none until the queue pair is made */
+	uint32_t last;		/* the highest value */
+	const char *why_last;	/* NULL: the range is for text only, or unlimited */
+	/* In struct ibv_device_attr; 0: none. The range is then 1 to that limit. */
+	size_t limit;
+};
+
+#define AT(member) offsetof(struct pier_channel_attr, member)
+#define MEMBER(member, key, usual, last, why_last)              \
+	{                                                       \
+		AT(member), #member, key, usual, last, why_last \
+	}
+#define LIMITED(member, limit)                                            \
+	{                                                                 \
+		AT(member), #member, NULL, 16, 0, "the device's " #limit, \
+			offsetof(struct ibv_device_attr, limit)           \
+	}
+
+static const struct member members[] = {
+	MEMBER(port, "port", 1, UINT8_MAX, NULL),
+	MEMBER(gid_index, "gid", PIER_GID_ANY, PIER_GID_INDEXES - 1, NULL),
+	MEMBER(mtu, "mtu", 0, 4096, NULL),
+	MEMBER(traffic_class, "tc", PIER_TRAFFIC_CLASS_PORT, UINT8_MAX, "8 bits"),
+	MEMBER(service_level, "sl", 0, 15, "4 bits"),
+	MEMBER(pkey_index, "pkey", 0, UINT16_MAX, NULL),
+	MEMBER(hop_limit, "hop_limit", 64, UINT8_MAX, "8 bits"),
+	MEMBER(flow_label, "flow_label", 0, 0xfffff, "20 bits"),
+	MEMBER(timeout, "timeout", 18, 31, "5 bits"),
+	MEMBER(retry_count, "retry", RETRIES_MOST, RETRIES_MOST, "3 bits"),
+	MEMBER(rnr_retry_count, "rnr_retry", RETRIES_MOST, RETRIES_MOST, "3 bits"),
+	MEMBER(min_rnr_timer, "rnr_timer", 12, 31, "5 bits"),
+	MEMBER(max_rd_atomic, "rd_atomic", 16, UINT8_MAX, "8 bits"),
+	MEMBER(max_dest_rd_atomic, NULL, PIER_UNSET, UINT8_MAX, "8 bits"),
+	MEMBER(psn, NULL, PIER_UNSET, 0xffffff, "24 bits"),
+	MEMBER(keepalive_ms, NULL, 0, INT32_MAX, "31 bits"),
+	MEMBER(max_inline, NULL, 0, 0, NULL),
+	MEMBER(spin_us, NULL, 50, 0, NULL),
+	MEMBER(cq_depth, NULL, 0, 0, NULL),
+	MEMBER(src_path_bits, NULL, 0, 0, NULL),
+	MEMBER(static_rate, NULL, 0, 0, NULL),
+	LIMITED(max_send_wr, max_qp_wr),
+	LIMITED(max_recv_wr, max_qp_wr),
+	LIMITED(max_send_sge, max_sge),
+	LIMITED(max_recv_sge, max_sge),
+};
+
+enum {
+	MEMBERS = sizeof(members) / sizeof(members[0]),
+};
+
+static uint32_t *value_of(struct pier_channel_attr *attr, const struct member *member)
 {
-	if (*member == PIER_UNSET)
-		*member = value;
+	return (uint32_t *)((char *)attr + member->offset);
 }
 
-static uint32_t clamp_default(uint32_t usual, int limit)
+/* siw has 6 elements, qedr 4. 0: none. */
+static uint32_t limit_of(const struct ibv_device_attr *device,
+			 const struct member *member)
 {
-	return limit > 0 && usual > (uint32_t)limit ? (uint32_t)limit : usual;
+	return member->limit ? *(const uint32_t *)((const char *)device + member->limit)
+			     : 0;
 }
 
-/*
- * Set what the caller and the environment left unset. The device's limits hold for each
- * default: siw has 6 elements, qedr 4, not 16. psn, max_dest_rd_atomic and comp_vector
- * stay unset until the queue pair is made.
- */
+/* Set what the caller and the environment left unset. */
 static void set_defaults(struct pier_channel_attr *attr,
 			 const struct ibv_device_attr *device)
 {
-	set_default(&attr->port, 1);
-	set_default(&attr->max_send_wr, clamp_default(16, device->max_qp_wr));
-	set_default(&attr->max_recv_wr, clamp_default(16, device->max_qp_wr));
-	set_default(&attr->max_send_sge, clamp_default(16, device->max_sge));
-	set_default(&attr->max_recv_sge, clamp_default(16, device->max_sge));
-	set_default(&attr->max_inline, 0);
-	set_default(&attr->mtu, 0);
-	set_default(&attr->max_rd_atomic, 16);
-	set_default(&attr->timeout, 18);
-	set_default(&attr->retry_count, LONGEST_RETRY);
-	set_default(&attr->rnr_retry_count, LONGEST_RETRY);
-	set_default(&attr->min_rnr_timer, 12);
-	set_default(&attr->service_level, 0);
-	set_default(&attr->traffic_class, PIER_TRAFFIC_CLASS_PORT);
-	set_default(&attr->hop_limit, 64);
-	set_default(&attr->gid_index, PIER_GID_ANY);
+	for (size_t i = 0; i < MEMBERS; i++)
+		if (*value_of(attr, &members[i]) == PIER_UNSET)
+			*value_of(attr, &members[i]) = pier_clamp_to_limit(
+				members[i].usual, limit_of(device, &members[i]));
 	if (attr->access & PIER_ACCESS_UNSET)
 		attr->access = (attr->access & ~PIER_ACCESS_UNSET) | PIER_ACCESS_SHARED;
 	if (attr->timeout_ms == PIER_TIMEOUT_DEFAULT)
 		attr->timeout_ms = 30000;
-	set_default(&attr->pkey_index, 0);
 	if (attr->waiting == PIER_WAIT_UNSET)
 		attr->waiting = PIER_WAIT_ADAPTIVE;
-	set_default(&attr->spin_us, 50);
-	set_default(&attr->cq_depth, 0);
-	set_default(&attr->flow_label, 0);
-	set_default(&attr->keepalive_ms, 0);
-	set_default(&attr->src_path_bits, 0);
-	set_default(&attr->static_rate, 0);
 	/* COMPST_ERROR_RETRY in rxe_comp.c: 7 is not counted down. */
-	if (pier_is_rxe(device) && attr->retry_count == LONGEST_RETRY)
-		attr->retry_count = LONGEST_RETRY - 1;
+	if (pier_is_rxe(device) && attr->retry_count == RETRIES_MOST)
+		attr->retry_count = RETRIES_MOST - 1;
 }
 
-/* A member that text can set, and its highest value. */
-struct setting {
-	const char *key;
-	size_t offset;
-	uint32_t last;
-};
-
-#define SETTING(key, member, last)                                    \
-	{                                                             \
-		key, offsetof(struct pier_channel_attr, member), last \
-	}
-
-static const struct setting settings[] = {
-	SETTING("port", port, UINT8_MAX),
-	SETTING("gid", gid_index, PIER_GID_INDEXES - 1),
-	SETTING("mtu", mtu, 4096),
-	SETTING("tc", traffic_class, UINT8_MAX),
-	SETTING("sl", service_level, 15),
-	SETTING("pkey", pkey_index, UINT16_MAX),
-	SETTING("hop_limit", hop_limit, UINT8_MAX),
-	SETTING("flow_label", flow_label, 0xfffff),
-	SETTING("timeout", timeout, 31),
-	SETTING("retry", retry_count, 7),
-	SETTING("rnr_retry", rnr_retry_count, 7),
-	SETTING("rnr_timer", min_rnr_timer, 31),
-	SETTING("rd_atomic", max_rd_atomic, UINT8_MAX),
-};
-
-enum {
-	SETTINGS = sizeof(settings) / sizeof(settings[0]),
-};
-
-/* The values in a text. */
-struct given {
-	uint32_t values[SETTINGS];
-	bool is_given[SETTINGS];
-};
-
-/* SETTINGS: no setting has this key. */
-static size_t find_setting(const char *key, size_t length)
+/* NULL: text sets no member by this key. */
+static const struct member *find_key(const char *key, size_t length)
 {
-	size_t i = 0;
-
-	while (i < SETTINGS && (strlen(settings[i].key) != length ||
-				memcmp(settings[i].key, key, length) != 0))
-		i++;
-	return i;
+	for (size_t i = 0; i < MEMBERS; i++)
+		if (members[i].key && strlen(members[i].key) == length &&
+		    memcmp(members[i].key, key, length) == 0)
+			return &members[i];
+	return NULL;
 }
 
 enum {
@@ -151,9 +140,10 @@ static int refuse_key(const char *source, const char *key, size_t length)
 	char keys[KEY_LIST_SIZE] = "";
 	size_t used = 0;
 
-	for (size_t i = 0; i < SETTINGS; i++)
-		used += (size_t)snprintf(keys + used, sizeof(keys) - used, "%s%s",
-					 i ? ", " : "", settings[i].key);
+	for (size_t i = 0; i < MEMBERS; i++)
+		if (members[i].key)
+			used += (size_t)snprintf(keys + used, sizeof(keys) - used, "%s%s",
+						 i ? ", " : "", members[i].key);
 	return pier_fail(EINVAL, "%s: \"%.*s\" is not KEY=NUMBER; the keys are %s",
 			 source, shown_length(length), key, keys);
 }
@@ -177,55 +167,61 @@ static bool read_number(const char *text, size_t length, uint32_t last,
 
 /* One "KEY=NUMBER" of this length. */
 static int read_setting(const char *source, const char *text, size_t length,
-			struct given *given)
+			struct pier_channel_attr *attr)
 {
 	size_t key_length = strcspn(text, "=,");
-	size_t i = key_length < length ? find_setting(text, key_length) : SETTINGS;
+	const struct member *member = key_length < length ? find_key(text, key_length)
+							  : NULL;
 
-	if (i == SETTINGS)
+	if (!member)
 		return refuse_key(source, text, length);
-	if (!read_number(text + key_length + 1, length - key_length - 1, settings[i].last,
-			 &given->values[i]))
+	if (!read_number(text + key_length + 1, length - key_length - 1, member->last,
+			 value_of(attr, member)))
 		return pier_fail(EINVAL, "%s: \"%.*s\": %s is a number from 0 to %u",
-				 source, shown_length(length), text, settings[i].key,
-				 settings[i].last);
-	given->is_given[i] = true;
+				 source, shown_length(length), text, member->key,
+				 member->last);
 	return 0;
 }
 
-static int read_text(const char *source, const char *text, struct given *ret_given)
+/* Read a text into attributes, of which all others stay unset. */
+static int read_text(const char *source, const char *text,
+		     struct pier_channel_attr *ret_attr)
 {
 	int error = 0;
 
-	*ret_given = (struct given){ .values = { 0 } };
-	while (*text && !error) {
+	pier_channel_attr_init(ret_attr);
+	while (text && *text && !error) {
 		size_t length = strcspn(text, ",");
 
-		error = read_setting(source, text, length, ret_given);
+		error = read_setting(source, text, length, ret_attr);
 		text += length + (text[length] == ',');
 	}
 	return error;
 }
 
-static uint32_t *member_of(struct pier_channel_attr *attr, const struct setting *setting)
+int pier_read_environment(struct pier_channel_attr *ret_attr)
 {
-	return (uint32_t *)((char *)attr + setting->offset);
+	return read_text("PIER_CHANNEL", secure_getenv("PIER_CHANNEL"), ret_attr);
 }
 
-/*
- * Set the members that are unset to the values that PIER_CHANNEL gives them.
- *
- * Errors: -EINVAL, as for pier_channel_attr_parse().
- */
-static int apply_environment(struct pier_channel_attr *attr)
+/* All members with a key are in the first version of the struct, which any caller has. */
+static void copy_settings(struct pier_channel_attr *from, struct pier_channel_attr *to,
+			  bool replace)
 {
-	const char *text = secure_getenv("PIER_CHANNEL");
-	struct given given;
-	int error = text ? read_text("PIER_CHANNEL", text, &given) : 0;
+	for (size_t i = 0; i < MEMBERS; i++)
+		if (*value_of(from, &members[i]) != PIER_UNSET &&
+		    (replace || *value_of(to, &members[i]) == PIER_UNSET))
+			*value_of(to, &members[i]) = *value_of(from, &members[i]);
+}
 
-	for (size_t i = 0; text && i < SETTINGS && !error; i++)
-		if (given.is_given[i])
-			set_default(member_of(attr, &settings[i]), given.values[i]);
+int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
+{
+	PIER_REFUSE_NULL(attr, text);
+	struct pier_channel_attr given;
+	int error = read_text(attributes, text, &given);
+
+	if (!error)
+		copy_settings(&given, attr, true);
 	return error;
 }
 
@@ -233,30 +229,26 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,
 			   struct pier_channel_attr *ret_attr)
 {
-	struct pier_channel_attr known;
-	int error = 0;
+	struct pier_channel_attr known, environment;
+	int error = PIER_READ_ATTR(attributes, channel_attr, attr, FIRST_SIZE, &known);
 
-	pier_channel_attr_init(&known);
-	if (attr)
-		error = pier_read_extensible("channel attributes",
-					     "pier_channel_attr_init()", attr, FIRST_SIZE,
-					     sizeof(known), &known);
 	if (!error)
-		error = apply_environment(&known);
+		error = pier_read_environment(&environment);
 	if (error)
 		return error;
+	copy_settings(&environment, &known, false);
 	set_defaults(&known, device);
 	*ret_attr = known;
 	return 0;
 }
 
-static int check_range(const char *name, uint32_t value, uint32_t first, uint32_t last,
-		       const char *whose)
+int pier_check_range(const char *what, const char *name, uint32_t value, uint32_t first,
+		     uint32_t last, const char *whose)
 {
 	if (value >= first && value <= last)
 		return 0;
-	return pier_fail(EINVAL, "channel attributes: %s %u is not in %u to %u (%s)",
-			 name, value, first, last, whose);
+	return pier_fail(EINVAL, "%s: %s %u is not in %u to %u (%s)", what, name, value,
+			 first, last, whose);
 }
 
 static int check_mtu(uint32_t mtu)
@@ -342,8 +334,9 @@ static int check_queues(const struct pier_channel_attr *attr,
 				 device->max_cqe, PIER_QUEUE_MAX);
 	if (attr->cq_depth == 0 || attr->cq)
 		return 0;
-	return check_range("cq_depth", attr->cq_depth, entries, (uint32_t)device->max_cqe,
-			   "what both queues need, and the device's max_cqe");
+	return pier_check_range(attributes, "cq_depth", attr->cq_depth, entries,
+				(uint32_t)device->max_cqe,
+				"what both queues need, and the device's max_cqe");
 }
 
 static int check_keepalive(const struct pier_channel_attr *attr,
@@ -377,54 +370,34 @@ static int check_rate(uint32_t rate)
 		rate);
 }
 
-static int check_ranges(const struct pier_channel_attr *attr,
+static int check_ranges(struct pier_channel_attr attr,
 			const struct ibv_device_attr *device)
 {
-	uint32_t max_wr = (uint32_t)device->max_qp_wr,
-		 max_sge = (uint32_t)device->max_sge;
-	struct {
-		const char *name;
-		uint32_t value, first, last;
-		const char *whose;
-	} ranges[] = {
-		{ "port", attr->port, 1, device->phys_port_cnt, "the device's ports" },
-		{ "max_send_wr", attr->max_send_wr, 1, max_wr, "the device's max_qp_wr" },
-		{ "max_recv_wr", attr->srq ? 1 : attr->max_recv_wr, 1, max_wr,
-		  "the device's max_qp_wr" },
-		{ "max_send_sge", attr->max_send_sge, 1, max_sge,
-		  "the device's max_sge" },
-		{ "max_recv_sge", attr->srq ? 1 : attr->max_recv_sge, 1, max_sge,
-		  "the device's max_sge" },
-		{ "max_rd_atomic", attr->max_rd_atomic, 0, UINT8_MAX, "8 bits" },
-		{ "timeout", attr->timeout, 0, LONGEST_EXPONENT, "5 bits" },
-		{ "retry_count", attr->retry_count, 0, LONGEST_RETRY, "3 bits" },
-		{ "rnr_retry_count", attr->rnr_retry_count, 0, LONGEST_RETRY, "3 bits" },
-		{ "min_rnr_timer", attr->min_rnr_timer, 0, LONGEST_EXPONENT, "5 bits" },
-		{ "service_level", attr->service_level, 0, LONGEST_SERVICE_LEVEL,
-		  "4 bits" },
-		{ "traffic_class", attr->traffic_class, 0, UINT8_MAX, "8 bits" },
-		{ "hop_limit", attr->hop_limit, 0, UINT8_MAX, "8 bits" },
-		{ "flow_label", attr->flow_label, 0, LONGEST_FLOW_LABEL, "20 bits" },
-		{ "keepalive_ms", attr->keepalive_ms, 0, INT32_MAX, "31 bits" },
-	};
-	int error = 0;
+	int error = pier_check_range(attributes, "port", attr.port, 1,
+				     device->phys_port_cnt, "the device's ports");
 
-	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !error; i++)
-		error = check_range(ranges[i].name, ranges[i].value, ranges[i].first,
-				    ranges[i].last, ranges[i].whose);
+	/* The queue pair has none of its own. */
+	if (attr.srq)
+		attr.max_recv_wr = attr.max_recv_sge = 1;
+	for (size_t i = 0; i < MEMBERS && !error; i++) {
+		const struct member *member = &members[i];
+		uint32_t value = *value_of(&attr, member);
+		bool may_be_unset = member->usual == PIER_UNSET;
+
+		if (member->why_last && (value != PIER_UNSET || !may_be_unset))
+			error = pier_check_range(
+				attributes, member->name, value, member->limit ? 1 : 0,
+				member->limit ? limit_of(device, member) : member->last,
+				member->why_last);
+	}
 	return error;
 }
 
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
 			    const struct ibv_device_attr *device)
 {
-	int error = check_ranges(attr, device);
+	int error = check_ranges(*attr, device);
 
-	if (!error && attr->psn != PIER_UNSET)
-		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
-	if (!error && attr->max_dest_rd_atomic != PIER_UNSET)
-		error = check_range("max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
-				    LONGEST_RD_ATOMIC, "8 bits");
 	if (!error)
 		error = check_rate(attr->static_rate);
 	if (!error)
@@ -475,32 +448,7 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 				 "channel attributes: pkey_index %u is not one of the %u "
 				 "of port %u",
 				 attr->pkey_index, port->pkey_tbl_len, attr->port);
-	return check_range("src_path_bits", attr->src_path_bits, 0,
-			   (UINT32_C(1) << (port->lmc & 7)) - 1, "2^LMC of the port");
-}
-
-static int set_members(const char *source, const char *text,
-		       struct pier_channel_attr *attr)
-{
-	struct given given;
-	int error = read_text(source, text, &given);
-
-	for (size_t i = 0; i < SETTINGS && !error; i++)
-		if (given.is_given[i])
-			*member_of(attr, &settings[i]) = given.values[i];
-	return error;
-}
-
-/* All members are in the first version of the struct, so any caller's has them. */
-int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
-{
-	PIER_REFUSE_NULL(attr, text);
-	return set_members("channel attributes", text, attr);
-}
-
-int pier_read_environment(struct pier_channel_attr *attr)
-{
-	const char *text = secure_getenv("PIER_CHANNEL");
-
-	return text ? set_members("PIER_CHANNEL", text, attr) : 0;
+	return pier_check_range(attributes, "src_path_bits", attr->src_path_bits, 0,
+				(UINT32_C(1) << (port->lmc & 7)) - 1,
+				"2^LMC of the port");
 }

@@ -27,6 +27,16 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
 			    const struct ibv_device_attr *device);
 
+/* Lower a default to the limit of a device; 0: none is known. */
+static inline uint32_t pier_clamp_to_limit(uint32_t usual, uint32_t limit)
+{
+	return limit > 0 && usual > limit ? limit : usual;
+}
+
+/* Check one value. what: "channel attributes"; whose: of the limits. Errors: -EINVAL. */
+int pier_check_range(const char *what, const char *name, uint32_t value, uint32_t first,
+		     uint32_t last, const char *whose);
+
 /* Check the two attributes that can be changed later. Errors: -EINVAL. */
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us);
 
@@ -49,7 +59,7 @@ uint32_t pier_cq_entries(const struct pier_channel_attr *attr);
 int pier_check_channel_port(const struct pier_channel_attr *attr,
 			    const struct ibv_port_attr *port);
 
-/* Set all members that PIER_CHANNEL gives a value, whatever they are. */
-int pier_read_environment(struct pier_channel_attr *attr);
+/* Set the members that PIER_CHANNEL gives a value, and leave all others unset. */
+int pier_read_environment(struct pier_channel_attr *ret_attr);
 
 #endif

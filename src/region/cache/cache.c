@@ -30,13 +30,9 @@ static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
 	struct pier_mr_cache_attr known;
-	int error = 0;
+	int error = PIER_READ_ATTR("registration cache", mr_cache_attr, attr, FIRST_SIZE,
+				   &known);
 
-	pier_mr_cache_attr_init(&known);
-	if (attr)
-		error = pier_read_extensible("registration cache",
-					     "pier_mr_cache_attr_init()", attr,
-					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
 	if ((unsigned int)known.policy > PIER_POLICY_BOUNCE)

@@ -124,19 +124,6 @@ static int check_attr(const struct pier_ring_attr *attr, const struct pier_pd *p
 	return pier_check_stall("ring", attr->stall_ms);
 }
 
-static int read_attr(const struct pier_ring_attr *attr, const struct pier_pd *pd,
-		     struct pier_ring_attr *ret_attr)
-{
-	int error = 0;
-
-	pier_ring_attr_init(ret_attr);
-	if (attr)
-		error = pier_read_extensible("ring attributes", "pier_ring_attr_init()",
-					     attr, FIRST_SIZE, sizeof(*ret_attr),
-					     ret_attr);
-	return error ? error : check_attr(ret_attr, pd);
-}
-
 static int allocate_memory(struct pier_ring *ring)
 {
 	const struct pier_ring_attr *attr = &ring->attr;
@@ -259,7 +246,10 @@ int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *attr,
 	int error = pier_check_process(&pd->object);
 
 	if (!error)
-		error = read_attr(attr, pd, &known);
+		error = PIER_READ_ATTR("ring attributes", ring_attr, attr, FIRST_SIZE,
+				       &known);
+	if (!error)
+		error = check_attr(&known, pd);
 	if (error)
 		return error;
 	ring = new_ring(pd, &known);

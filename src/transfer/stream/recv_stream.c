@@ -52,7 +52,7 @@ static int read_chunk(const struct pier_receiver *receiver,
 static void fail_rail(struct pier_receiver *receiver, uint32_t index, int error,
 		      const char *sentence)
 {
-	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
+	struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, index);
 
 	if (rail->flow.error)
 		return;
@@ -92,9 +92,6 @@ static int take_end(struct pier_receiver *receiver, uint32_t note)
 
 static int take_note(struct pier_receiver *receiver, uint32_t note)
 {
-	struct pier_stream *stream = &receiver->stream.base;
-	char reason[128];
-
 	switch (pier_note_kind(note)) {
 	case PIER_NOTE_ALIVE:
 		return 0;
@@ -103,8 +100,7 @@ static int take_note(struct pier_receiver *receiver, uint32_t note)
 	case PIER_NOTE_FAILED:
 		return take_failed_rail(receiver, pier_note_value(note));
 	case PIER_NOTE_ERROR:
-		pier_stream_take_error(stream, note, reason, sizeof(reason));
-		pier_drive_stop(&receiver->drive, stream->peer_error, reason);
+		pier_stream_take_error(&receiver->stream.base, &receiver->drive, note);
 		return 0;
 	default:
 		return pier_fail(EBADMSG, "the sender of a stream sent note %#x", note);
@@ -196,7 +192,7 @@ static bool collect_note(struct pier_receiver *receiver)
 	stream->end_told = !done && kind == PIER_NOTE_END;
 	pier_stream_note_done(&stream->base, done);
 	for (uint32_t i = 0; done && i < receiver->drive.rail_count; i++)
-		if (pier_receiver_rail(receiver, i)->flow.channel == stream->channel)
+		if (pier_drive_rail(&receiver->drive, i)->flow.channel == stream->channel)
 			fail_rail(receiver, i, done, pier_error_message());
 	return true;
 }
@@ -206,7 +202,7 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 	struct pier_recv_stream *stream = &receiver->stream;
 
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_drive_rail(&receiver->drive, i);
 		int error;
 
 		if (rail->flow.error)
@@ -227,7 +223,7 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 static void note_unseen(const struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count && !receiver->drive.stop; i++)
-		pier_recv_rail_note_unseen(pier_receiver_rail(receiver, i));
+		pier_recv_rail_note_unseen(pier_drive_rail(&receiver->drive, i));
 }
 
 static bool note_is_pending(struct pier_receiver *receiver)

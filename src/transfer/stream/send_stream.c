@@ -282,7 +282,6 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 {
 	struct pier_send_stream *stream = &transfer->stream;
 	uint32_t note = result->immediate, value = pier_note_value(note);
-	char reason[128];
 
 	if (!pier_is_note(result))
 		return pier_fail(EBADMSG, "the receiver of a stream sent no note");
@@ -300,8 +299,7 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 		stream->stopped |= UINT64_C(1) << value;
 		return 0;
 	case PIER_NOTE_ERROR:
-		pier_stream_take_error(&stream->base, note, reason, sizeof(reason));
-		pier_drive_stop(&transfer->drive, stream->base.peer_error, reason);
+		pier_stream_take_error(&stream->base, &transfer->drive, note);
 		return 0;
 	default:
 		break;

@@ -104,14 +104,16 @@ bool pier_stream_owes_error(const struct pier_stream *stream,
 	       (stream->gives_up_at == 0 || pier_now() < stream->gives_up_at);
 }
 
-void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
-			    size_t size)
+void pier_stream_take_error(struct pier_stream *stream, struct pier_drive *drive,
+			    uint32_t note)
 {
 	int error = (int)(pier_note_value(note) & PIER_NOTE_ERROR_MAX);
+	char reason[128];
 
 	stream->peer_error = error && !pier_is_of_wait(-error) ? -error : -EBADMSG;
-	snprintf(ret_reason, size, "the peer ended the stream: %s",
+	snprintf(reason, sizeof(reason), "the peer ended the stream: %s",
 		 strerror(-stream->peer_error));
+	pier_drive_stop(drive, stream->peer_error, reason);
 }
 
 uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,

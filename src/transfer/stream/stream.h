@@ -110,9 +110,9 @@ void pier_stream_note_stop(struct pier_stream *stream, const struct pier_drive *
 bool pier_stream_owes_error(const struct pier_stream *stream,
 			    const struct pier_drive *drive);
 
-/* Handle the note of the peer that it ended the stream. */
-void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
-			    size_t size);
+/* Handle the note of the peer that it ended the stream: this end ends it, too. */
+void pier_stream_take_error(struct pier_stream *stream, struct pier_drive *drive,
+			    uint32_t note);
 
 /* The note about the first failed rail that the peer does not know; 0: it knows all. */
 uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,
