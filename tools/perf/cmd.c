@@ -117,13 +117,19 @@ static int serve_perf(int argc, char **argv)
 	return run_server(options.local);
 }
 
-/* One run of the command, with its results so far. */
-struct perf_run {
-	const struct perf_options *options;
-	const struct perf_settings *settings;
+/* The client side of a measurement. */
+struct measurement {
+	struct perf_options options;
+	struct perf_place place;
+	struct shell shell; /* set if there is a host */
+	struct peers peers;
+	struct failure failure;
+	struct control control;
+	struct remote remote;
+	struct perf_session session;
 	struct perf_report here, there; /* the client and the server */
 	uint32_t channels;		/* on all pairs of NICs */
-	struct perf_result *results;	/* one for each size */
+	struct perf_result *results;	/* one for each size, so far */
 	uint32_t result_count;
 };
 
@@ -142,9 +148,9 @@ static void print_side(const char *label, const struct perf_report *report)
 		print_folded(stdout, "#   ", "#   %s", report->reason);
 }
 
-static void print_header(const struct perf_run *run)
+static void print_header(const struct measurement *run)
 {
-	if (run->settings->latency)
+	if (run->options.settings.latency)
 		printf("%10s %10s %9s %9s %9s %9s %9s %9s\n", "bytes", "messages",
 		       "min us", "p50 us", "p99 us", "p99.9 us", "max us", "mean us");
 	else
@@ -158,14 +164,14 @@ static const char csv_header[] =
 	"p99_us,p999_us,max_us,cpu_s_per_gib_here,cpu_s_per_gib_there\n";
 
 /* The table and the CSV are printed line by line, while the command measures. */
-static void print_perf_start(const struct perf_run *run)
+static void print_perf_start(const struct measurement *run)
 {
-	const struct perf_settings *settings = run->settings;
+	const struct perf_settings *settings = &run->options.settings;
 	char sizes[128] = "";
 
-	if (run->options->format == PERF_CSV)
+	if (run->options.format == PERF_CSV)
 		fputs(csv_header, stdout);
-	if (run->options->format != PERF_TABLE)
+	if (run->options.format != PERF_TABLE)
 		return;
 	if (!settings->latency)
 		snprintf(sizes, sizeof(sizes),
@@ -173,7 +179,7 @@ static void print_perf_start(const struct perf_run *run)
 			 ", batches of %" PRIu32,
 			 run->channels, settings->threads, settings->depth,
 			 settings->batch);
-	print_folded(stdout, "#   ", "# %s%s%s%s", run->options->test,
+	print_folded(stdout, "#   ", "# %s%s%s%s", run->options.test,
 		     settings->both ? ", both directions" : "",
 		     settings->events ? ", sleeping" : "", sizes);
 	print_side("here", &run->here);
@@ -182,11 +188,11 @@ static void print_perf_start(const struct perf_run *run)
 	fflush(stdout);
 }
 
-static void print_row(const struct perf_run *run, const struct perf_result *result)
+static void print_row(const struct measurement *run, const struct perf_result *result)
 {
-	printf("%*" PRIu64 " %10" PRIu64, run->settings->latency ? 10 : 9, result->size,
-	       result->messages);
-	if (run->settings->latency)
+	printf("%*" PRIu64 " %10" PRIu64, run->options.settings.latency ? 10 : 9,
+	       result->size, result->messages);
+	if (run->options.settings.latency)
 		printf(" %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f",
 		       (double)result->times.least / 1e3, quantile_us(result, 0.5),
 		       quantile_us(result, 0.99), quantile_us(result, 0.999),
@@ -201,11 +207,11 @@ static void print_row(const struct perf_run *run, const struct perf_result *resu
 	printf("\n");
 }
 
-static void print_csv_row(const struct perf_run *run, const struct perf_result *result)
+static void print_csv_row(const struct measurement *run, const struct perf_result *result)
 {
 	printf("%s,%" PRIu64 ",%" PRIu64 ",%.6f,%.0f,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.6f,"
 	       "%.6f\n",
-	       run->options->test, result->size, result->messages, result->seconds,
+	       run->options.test, result->size, result->messages, result->seconds,
 	       result->bytes_per_second, result->messages_per_second,
 	       (double)result->times.least / 1e3, quantile_us(result, 0.5),
 	       quantile_us(result, 0.99), quantile_us(result, 0.999),
@@ -236,14 +242,14 @@ static void print_histogram(const struct histogram *times)
 		}
 }
 
-static void print_perf_result(const struct perf_run *run,
+static void print_perf_result(const struct measurement *run,
 			      const struct perf_result *result)
 {
-	if (run->options->format == PERF_CSV)
+	if (run->options.format == PERF_CSV)
 		print_csv_row(run, result);
-	if (run->options->format == PERF_TABLE) {
+	if (run->options.format == PERF_TABLE) {
 		print_row(run, result);
-		if (run->options->histogram)
+		if (run->options.histogram)
 			print_histogram(&result->times);
 	}
 	fflush(stdout);
@@ -259,13 +265,13 @@ static void print_registration(const char *label, const struct perf_report *repo
 }
 
 /* The lines behind the table. */
-static void print_perf_end(const struct perf_run *run)
+static void print_perf_end(const struct measurement *run)
 {
-	if (run->options->format != PERF_TABLE)
+	if (run->options.format != PERF_TABLE)
 		return;
 	print_registration("here", &run->here);
 	print_registration("there", &run->there);
-	if (!run->settings->latency)
+	if (!run->options.settings.latency)
 		printf("# times: from posting a batch to its completion; CPU: seconds "
 		       "per "
 		       "GiB\n");
@@ -275,29 +281,18 @@ static void print_report(struct json *json, const char *name,
 			 const struct perf_report *report)
 {
 	json_open(json, name, '{');
-	json_string(json, "device", report->device);
-	json_string(json, "driver", report->driver);
-	json_string(json, "firmware", report->firmware);
-	json_string(json, "link", report->link);
-	json_string(json, "memory", report->memory);
-	json_string(json, "memory_kind", report->memory_kind);
-	json_string(json, "memory_driver", report->memory_driver);
-	json_string(json, "path", report->path);
-	json_string(json, "mapping", report->mapping);
-	json_string(json, "reason", report->reason);
-	json_string(json, "host", report->host);
-	json_string(json, "kernel", report->kernel);
-	json_string(json, "processor", report->processor);
-	json_string(json, "pier", report->version);
+	for (size_t i = 0; i < PERF_REPORT_TEXTS; i++)
+		json_string(json, perf_report_texts[i].name,
+			    (const char *)report + perf_report_texts[i].offset);
 	json_uint(json, "registered_bytes", report->registered);
 	json_uint(json, "register_ns", report->register_ns);
 	json_uint(json, "deregister_ns", report->deregister_ns);
 	json_close(json, '}');
 }
 
-static void print_settings(struct json *json, const struct perf_run *run)
+static void print_settings(struct json *json, const struct measurement *run)
 {
-	const struct perf_settings *settings = run->settings;
+	const struct perf_settings *settings = &run->options.settings;
 
 	json_open(json, "settings", '{');
 	json_bool(json, "bidirectional", settings->both);
@@ -367,7 +362,7 @@ static void print_result(struct json *json, const struct perf_result *result,
 }
 
 /* All of it, as one value. */
-static void print_perf_json(const struct perf_run *run)
+static void print_perf_json(const struct measurement *run)
 {
 	struct json json = { .file = stdout };
 	time_t now = time(NULL);
@@ -377,30 +372,17 @@ static void print_perf_json(const struct perf_run *run)
 	if (gmtime_r(&now, &utc))
 		strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
 	json_open(&json, NULL, '{');
-	json_string(&json, "test", run->options->test);
+	json_string(&json, "test", run->options.test);
 	json_string(&json, "date", date);
 	print_settings(&json, run);
 	print_report(&json, "here", &run->here);
 	print_report(&json, "there", &run->there);
 	json_open(&json, "results", '[');
 	for (uint32_t i = 0; i < run->result_count; i++)
-		print_result(&json, &run->results[i], run->options->histogram);
+		print_result(&json, &run->results[i], run->options.histogram);
 	json_close(&json, ']');
 	json_close(&json, '}');
 }
-
-/* The client side of a measurement. */
-struct measurement {
-	struct perf_options options;
-	struct perf_place place;
-	struct shell shell; /* set if there is a host */
-	struct peers peers;
-	struct failure failure;
-	struct control control;
-	struct remote remote;
-	struct perf_session session;
-	struct perf_run run;
-};
 
 static void fill_place(struct perf_place *place, const char *memory, const char *device)
 {
@@ -459,16 +441,15 @@ static int start_server(struct measurement *measurement)
 static int open_measurement(struct measurement *measurement)
 {
 	struct perf_session *session = &measurement->session;
-	struct perf_run *run = &measurement->run;
 
 	session->side.client = true;
 	if (open_side(&session->side, &session->request.settings, &measurement->place,
 		      !measurement->options.host, &measurement->control) < 0 ||
 	    fill_sources(&session->side, &measurement->failure) < 0)
 		return -1;
-	run->here = session->side.report;
-	run->there = session->side.peer_report;
-	run->channels = session->side.lane_count;
+	measurement->here = session->side.report;
+	measurement->there = session->side.peer_report;
+	measurement->channels = session->side.lane_count;
 	if (session->side.substitute && !measurement->options.quiet)
 		print_error("pier perf: no usable RDMA device: using the software "
 			    "NIC " PIER_SOFT_DEVICE);
@@ -478,20 +459,19 @@ static int open_measurement(struct measurement *measurement)
 static int measure_sizes(struct measurement *measurement)
 {
 	const struct perf_options *options = &measurement->options;
-	struct perf_run *run = &measurement->run;
 
-	print_perf_start(run);
+	print_perf_start(measurement);
 	for (uint32_t i = 0; i < options->size_count; i++) {
-		struct perf_result *result = &run->results[i];
+		struct perf_result *result = &measurement->results[i];
 
 		if (measure_size(&measurement->session, options->sizes[i], result) < 0)
 			return -1;
-		run->result_count++;
-		print_perf_result(run, result);
+		measurement->result_count++;
+		print_perf_result(measurement, result);
 	}
 	if (control_send(&measurement->control, FRAME_PERF_END, NULL) < 0)
 		return -1;
-	print_perf_end(run);
+	print_perf_end(measurement);
 	return 0;
 }
 
@@ -507,9 +487,7 @@ static int run_command(const struct perf_options *options)
 		goto out;
 	}
 	measurement->options = *options;
-	measurement->run.options = &measurement->options;
-	measurement->run.settings = &measurement->session.request.settings;
-	measurement->run.results = results;
+	measurement->results = results;
 	measurement->session.control = &measurement->control;
 	measurement->control = (struct control){
 		.protocol = &perf_protocol,
@@ -530,8 +508,8 @@ static int run_command(const struct perf_options *options)
 	if (measurement->failure.status)
 		print_failure(&measurement->failure);
 	/* Also the sizes that were complete before a failure. */
-	if (options->format == PERF_JSON && measurement->run.result_count)
-		print_perf_json(&measurement->run);
+	if (options->format == PERF_JSON && measurement->result_count)
+		print_perf_json(measurement);
 	status = measurement->failure.status;
 out:
 	free(results);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stddef.h>
-#include <string.h>
 
 #include <pier/error.h>
 
@@ -14,40 +13,39 @@ const struct control_protocol perf_protocol = {
 	.version = PERF_PROTOCOL_VERSION,
 };
 
-enum {
-	FLAG_LATENCY = 1,
-	FLAG_BOTH = 2,
-	FLAG_EVENTS = 4,
-	FLAG_STAGED = 8,
-	FLAGS = 15,
-};
+#define PASS_STRING(wire, array) pass_string(wire, array, sizeof(array))
 
-int send_perf_request(struct control *control, const struct perf_request *request)
+typedef void pass_message(struct wire *wire, void *message);
+
+static int send_message(struct control *control, uint32_t type, pass_message *pass,
+			void *message)
 {
-	const struct perf_settings *settings = &request->settings;
 	struct wire_writer writer = { .length = 0 };
 
-	put_u32(&writer, settings->opcode);
-	put_u32(&writer, (settings->latency ? FLAG_LATENCY : 0) |
-				 (settings->both ? FLAG_BOTH : 0) |
-				 (settings->events ? FLAG_EVENTS : 0) |
-				 (settings->staged ? FLAG_STAGED : 0));
-	put_u64(&writer, settings->slot);
-	put_u64(&writer, settings->iterations);
-	put_u32(&writer, settings->duration_ms);
-	put_u32(&writer, settings->warm_up_ms);
-	put_u32(&writer, settings->depth);
-	put_u32(&writer, settings->rx_depth);
-	put_u32(&writer, settings->batch);
-	put_u32(&writer, settings->inline_size);
-	put_u32(&writer, settings->rails);
-	put_u32(&writer, settings->channels);
-	put_u32(&writer, settings->threads);
-	put_u32(&writer, settings->timeout_ms);
-	put_string(&writer, settings->channel);
-	put_string(&writer, request->place.memory);
-	put_string(&writer, request->place.device);
-	return control_send(control, FRAME_PERF_REQUEST, &writer);
+	pass(&(struct wire){ .writer = &writer }, message);
+	return control_send(control, type, &writer);
+}
+
+/* what: "report" */
+static int read_message(struct control *control, const struct frame *frame, uint32_t type,
+			pass_message *pass, void *ret_message, const char *what)
+{
+	struct wire wire = { .reader = read_frame(frame) };
+
+	pass(&wire, ret_message);
+	return frame->type == type && wire_complete(&wire.reader)
+		       ? 0
+		       : control_fail_invalid(control, what);
+}
+
+static int receive_message(struct control *control, uint32_t type, pass_message *pass,
+			   void *ret_message, const char *what)
+{
+	struct frame frame;
+
+	return control_expect(control, type, &frame) < 0
+		       ? -1
+		       : read_message(control, &frame, type, pass, ret_message, what);
 }
 
 static bool counts_valid(const struct perf_settings *settings)
@@ -85,46 +83,44 @@ static bool settings_valid(const struct perf_settings *settings)
 	       settings->timeout_ms <= INT32_MAX;
 }
 
-static void get_settings(struct wire_reader *reader, struct perf_settings *ret_settings)
+static void pass_request(struct wire *wire, void *message)
 {
-	uint32_t flags;
+	struct perf_request *request = message;
+	struct perf_settings *settings = &request->settings;
+	bool *const flags[] = { &settings->latency, &settings->both, &settings->events,
+				&settings->staged };
+	uint32_t opcode = settings->opcode;
 
-	ret_settings->opcode = (enum pier_opcode)get_u32(reader);
-	flags = get_u32(reader);
-	ret_settings->latency = flags & FLAG_LATENCY;
-	ret_settings->both = flags & FLAG_BOTH;
-	ret_settings->events = flags & FLAG_EVENTS;
-	ret_settings->staged = flags & FLAG_STAGED;
-	ret_settings->slot = get_u64(reader);
-	ret_settings->iterations = get_u64(reader);
-	ret_settings->duration_ms = get_u32(reader);
-	ret_settings->warm_up_ms = get_u32(reader);
-	ret_settings->depth = get_u32(reader);
-	ret_settings->rx_depth = get_u32(reader);
-	ret_settings->batch = get_u32(reader);
-	ret_settings->inline_size = get_u32(reader);
-	ret_settings->rails = get_u32(reader);
-	ret_settings->channels = get_u32(reader);
-	ret_settings->threads = get_u32(reader);
-	ret_settings->timeout_ms = get_u32(reader);
-	get_string(reader, ret_settings->channel, sizeof(ret_settings->channel));
-	if (flags > FLAGS || !settings_valid(ret_settings))
-		reader->bad = true;
+	pass_u32(wire, &opcode);
+	settings->opcode = (enum pier_opcode)opcode;
+	pass_bools(wire, flags, sizeof(flags) / sizeof(flags[0]));
+	pass_u64(wire, &settings->slot);
+	pass_u64(wire, &settings->iterations);
+	pass_u32(wire, &settings->duration_ms);
+	pass_u32(wire, &settings->warm_up_ms);
+	pass_u32(wire, &settings->depth);
+	pass_u32(wire, &settings->rx_depth);
+	pass_u32(wire, &settings->batch);
+	pass_u32(wire, &settings->inline_size);
+	pass_u32(wire, &settings->rails);
+	pass_u32(wire, &settings->channels);
+	pass_u32(wire, &settings->threads);
+	pass_u32(wire, &settings->timeout_ms);
+	PASS_STRING(wire, settings->channel);
+	PASS_STRING(wire, request->place.memory);
+	PASS_STRING(wire, request->place.device);
+	require_value(wire, settings_valid(settings));
+}
+
+int send_perf_request(struct control *control, struct perf_request *request)
+{
+	return send_message(control, FRAME_PERF_REQUEST, pass_request, request);
 }
 
 int receive_perf_request(struct control *control, struct perf_request *ret_request)
 {
-	struct perf_place *place = &ret_request->place;
-	struct wire_reader reader;
-	struct frame frame;
-
-	if (control_expect(control, FRAME_PERF_REQUEST, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	get_settings(&reader, &ret_request->settings);
-	get_string(&reader, place->memory, sizeof(place->memory));
-	get_string(&reader, place->device, sizeof(place->device));
-	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "request");
+	return receive_message(control, FRAME_PERF_REQUEST, pass_request, ret_request,
+			       "request");
 }
 
 int send_lane(struct control *control, const struct lane_message *lane)
@@ -159,103 +155,96 @@ int receive_lane(struct control *control, struct lane_message *ret_lane)
 	return 0;
 }
 
-/* The strings of a report, in the order of the frame. */
-static const struct {
-	size_t offset, size;
-} report_strings[] = {
-#define REPORT_STRING(member)                                     \
+#define TEXT(name, member)                                        \
 	{                                                         \
-		offsetof(struct perf_report, member),             \
+		name, offsetof(struct perf_report, member),       \
 			sizeof(((struct perf_report *)0)->member) \
 	}
-	REPORT_STRING(device),	      REPORT_STRING(driver),  REPORT_STRING(firmware),
-	REPORT_STRING(link),	      REPORT_STRING(memory),  REPORT_STRING(memory_kind),
-	REPORT_STRING(memory_driver), REPORT_STRING(path),    REPORT_STRING(mapping),
-	REPORT_STRING(reason),	      REPORT_STRING(host),    REPORT_STRING(kernel),
-	REPORT_STRING(processor),     REPORT_STRING(version),
-#undef REPORT_STRING
+
+/* In the order of the frame. */
+const struct perf_report_text perf_report_texts[PERF_REPORT_TEXTS] = {
+	TEXT("device", device),
+	TEXT("driver", driver),
+	TEXT("firmware", firmware),
+	TEXT("link", link),
+	TEXT("memory", memory),
+	TEXT("memory_kind", memory_kind),
+	TEXT("memory_driver", memory_driver),
+	TEXT("path", path),
+	TEXT("mapping", mapping),
+	TEXT("reason", reason),
+	TEXT("host", host),
+	TEXT("kernel", kernel),
+	TEXT("processor", processor),
+	TEXT("pier", version),
 };
 
-enum {
-	REPORT_STRINGS = sizeof(report_strings) / sizeof(report_strings[0])
-};
-
-int send_perf_report(struct control *control, const struct perf_report *report)
+static void pass_report(struct wire *wire, void *message)
 {
-	struct wire_writer writer = { .length = 0 };
+	struct perf_report *report = message;
+	uint32_t mapped = report->mapped;
 
-	for (size_t i = 0; i < REPORT_STRINGS; i++)
-		put_string(&writer, (const char *)report + report_strings[i].offset);
-	put_u32(&writer, report->mapped);
-	put_u64(&writer, report->register_ns);
-	put_u64(&writer, report->deregister_ns);
-	put_u64(&writer, report->registered);
-	return control_send(control, FRAME_PERF_REPORT, &writer);
+	for (size_t i = 0; i < PERF_REPORT_TEXTS; i++)
+		pass_string(wire, (char *)report + perf_report_texts[i].offset,
+			    perf_report_texts[i].size);
+	pass_u32(wire, &mapped);
+	report->mapped = mapped;
+	pass_u64(wire, &report->register_ns);
+	pass_u64(wire, &report->deregister_ns);
+	pass_u64(wire, &report->registered);
+}
+
+int send_perf_report(struct control *control, struct perf_report *report)
+{
+	return send_message(control, FRAME_PERF_REPORT, pass_report, report);
 }
 
 int receive_perf_report(struct control *control, struct perf_report *ret_report)
 {
-	struct wire_reader reader;
-	struct frame frame;
+	return receive_message(control, FRAME_PERF_REPORT, pass_report, ret_report,
+			       "report");
+}
 
-	if (control_expect(control, FRAME_PERF_REPORT, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	for (size_t i = 0; i < REPORT_STRINGS; i++)
-		get_string(&reader, (char *)ret_report + report_strings[i].offset,
-			   report_strings[i].size);
-	ret_report->mapped = get_u32(&reader);
-	ret_report->register_ns = get_u64(&reader);
-	ret_report->deregister_ns = get_u64(&reader);
-	ret_report->registered = get_u64(&reader);
-	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "report");
+static void pass_size(struct wire *wire, void *message)
+{
+	pass_u64(wire, message);
 }
 
 int send_step(struct control *control, uint64_t size)
 {
-	struct wire_writer writer = { .length = 0 };
-
-	put_u64(&writer, size);
-	return control_send(control, FRAME_PERF_STEP, &writer);
+	return send_message(control, FRAME_PERF_STEP, pass_size, &size);
 }
 
 int read_step(struct control *control, const struct frame *frame, uint64_t slot,
 	      uint64_t *ret_size)
 {
-	struct wire_reader reader = read_frame(frame);
-
-	*ret_size = get_u64(&reader);
-	if (frame->type != FRAME_PERF_STEP || !wire_complete(&reader) || *ret_size < 1 ||
-	    *ret_size > slot)
-		return control_fail_invalid(control, "size");
-	return 0;
+	if (read_message(control, frame, FRAME_PERF_STEP, pass_size, ret_size, "size") <
+	    0)
+		return -1;
+	return *ret_size >= 1 && *ret_size <= slot
+		       ? 0
+		       : control_fail_invalid(control, "size");
 }
 
-int send_figures(struct control *control, uint32_t type,
-		 const struct perf_figures *figures, uint32_t lanes)
+static void pass_figures(struct wire *wire, void *message)
 {
-	struct wire_writer writer = { .length = 0 };
+	struct perf_figures *figures = message;
 
-	for (uint32_t i = 0; i < lanes; i++)
-		put_u64(&writer, figures->posted[i]);
-	put_u64(&writer, figures->messages);
-	put_u64(&writer, figures->elapsed_ns);
-	put_u64(&writer, figures->cpu_ns);
-	return control_send(control, type, &writer);
+	for (uint32_t i = 0; i < figures->lanes; i++)
+		pass_u64(wire, &figures->posted[i]);
+	pass_u64(wire, &figures->messages);
+	pass_u64(wire, &figures->elapsed_ns);
+	pass_u64(wire, &figures->cpu_ns);
+}
+
+int send_figures(struct control *control, uint32_t type, struct perf_figures *figures)
+{
+	return send_message(control, type, pass_figures, figures);
 }
 
 int read_figures(struct control *control, const struct frame *frame, uint32_t type,
 		 uint32_t lanes, struct perf_figures *ret_figures)
 {
-	struct wire_reader reader = read_frame(frame);
-
-	memset(ret_figures, 0, sizeof(*ret_figures));
-	for (uint32_t i = 0; i < lanes; i++)
-		ret_figures->posted[i] = get_u64(&reader);
-	ret_figures->messages = get_u64(&reader);
-	ret_figures->elapsed_ns = get_u64(&reader);
-	ret_figures->cpu_ns = get_u64(&reader);
-	return frame->type == type && wire_complete(&reader)
-		       ? 0
-		       : control_fail_invalid(control, "figure");
+	*ret_figures = (struct perf_figures){ .lanes = lanes };
+	return read_message(control, frame, type, pass_figures, ret_figures, "figure");
 }

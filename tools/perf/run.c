@@ -454,8 +454,8 @@ static void collect_figures(const struct perf_workers *workers, uint64_t cpu_ns,
 {
 	uint64_t start = UINT64_MAX, end = 0;
 
-	memset(ret_figures, 0, sizeof(*ret_figures));
-	for (uint32_t i = 0; i < workers->side->lane_count; i++)
+	*ret_figures = (struct perf_figures){ .lanes = workers->side->lane_count };
+	for (uint32_t i = 0; i < ret_figures->lanes; i++)
 		ret_figures->posted[i] = workers->side->lanes[i].posted;
 	for (uint32_t i = 0; workers->initiates && i < workers->count; i++) {
 		const struct perf_worker *worker = &workers->all[i];
@@ -516,11 +516,11 @@ static void abort_workers(struct perf_workers *workers, struct control *control)
 		*failure = ours;
 }
 
-static uint64_t sum_posted(const struct side *side, const struct perf_figures *figures)
+static uint64_t sum_posted(const struct perf_figures *figures)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < side->lane_count; i++)
+	for (uint32_t i = 0; i < figures->lanes; i++)
 		sum += figures->posted[i];
 	return sum;
 }
@@ -538,7 +538,7 @@ static void fill_result(const struct perf_session *session,
 			const struct perf_figures *theirs, struct perf_result *ret_result)
 {
 	const struct side *side = &session->side;
-	double moved = (double)(sum_posted(side, ours) + sum_posted(side, theirs)) *
+	double moved = (double)(sum_posted(ours) + sum_posted(theirs)) *
 		       (double)workers->size / (1 << 30);
 	bool both = side->settings->both;
 
@@ -568,7 +568,7 @@ static int measure_with(struct perf_session *session, struct perf_workers *worke
 	    drive_workers(session, workers) < 0 || await_complete(session, workers) < 0)
 		return -1;
 	collect_figures(workers, cpu_ns, &ours);
-	if (send_figures(control, FRAME_PERF_STOP, &ours, side->lane_count) < 0 ||
+	if (send_figures(control, FRAME_PERF_STOP, &ours) < 0 ||
 	    await_frame(session, workers) < 0 ||
 	    read_figures(control, &session->frame, FRAME_PERF_FIGURES, side->lane_count,
 			 &theirs) < 0 ||
@@ -593,21 +593,6 @@ static int agree_on_size(struct perf_session *session, uint64_t size)
 	return read_step(control, &session->frame, session->side.settings->slot, &echo);
 }
 
-int measure_size(struct perf_session *session, uint64_t size,
-		 struct perf_result *ret_result)
-{
-	struct perf_workers workers = { .event = -1, .size = size };
-	int result;
-
-	if (agree_on_size(session, size) < 0)
-		return -1;
-	result = measure_with(session, &workers, ret_result);
-	if (result < 0)
-		abort_workers(&workers, session->control);
-	free_perf_workers(&workers);
-	return result;
-}
-
 static int serve_with(struct perf_session *session, struct perf_workers *workers)
 {
 	struct control *control = session->control;
@@ -628,20 +613,28 @@ static int serve_with(struct perf_session *session, struct perf_workers *workers
 	if (verify_step(side, workers->size, arrived_messages(side, &ours, &theirs),
 			control->failure) < 0)
 		return -1;
-	return send_figures(control, FRAME_PERF_FIGURES, &ours, side->lane_count);
+	return send_figures(control, FRAME_PERF_FIGURES, &ours);
 }
 
-static int serve_size(struct perf_session *session, uint64_t size)
+/* The part of either side, which has prepared the step. ret_result: the client's. */
+static int run_size(struct perf_session *session, uint64_t size,
+		    struct perf_result *ret_result)
 {
 	struct perf_workers workers = { .event = -1, .size = size };
-	int result = prepare_step(&session->side, size, session->control->failure);
+	int result = ret_result ? measure_with(session, &workers, ret_result)
+				: serve_with(session, &workers);
 
-	if (result == 0)
-		result = serve_with(session, &workers);
 	if (result < 0)
 		abort_workers(&workers, session->control);
 	free_perf_workers(&workers);
 	return result;
+}
+
+int measure_size(struct perf_session *session, uint64_t size,
+		 struct perf_result *ret_result)
+{
+	return agree_on_size(session, size) < 0 ? -1
+						: run_size(session, size, ret_result);
 }
 
 int serve_sizes(struct perf_session *session)
@@ -656,7 +649,8 @@ int serve_sizes(struct perf_session *session)
 			return 0;
 		if (read_step(session->control, &session->frame,
 			      session->side.settings->slot, &size) < 0 ||
-		    serve_size(session, size) < 0)
+		    prepare_step(&session->side, size, session->control->failure) < 0 ||
+		    run_size(session, size, NULL) < 0)
 			return -1;
 	}
 }

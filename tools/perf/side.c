@@ -168,15 +168,10 @@ static bool has_receives(const struct perf_settings *settings)
 	return settings->opcode == PIER_OP_SEND || is_ping_pong(settings);
 }
 
-static uint32_t planned_lanes(const struct perf_settings *settings, uint32_t rails)
-{
-	return rails * settings->channels;
-}
-
 /* Of the most lanes: the number of rails is not known yet. */
 static uint64_t memory_size(const struct side *side)
 {
-	return 2 * side->stride * planned_lanes(side->settings, side->settings->rails);
+	return 2 * side->stride * side->settings->rails * side->settings->channels;
 }
 
 /* The library zeroes the memory, so its pages exist before they are registered. */
@@ -412,7 +407,7 @@ static int choose_rails(struct side *side, const struct perf_place *place, bool 
 	if (count < 0)
 		return -1;
 	side->rail_count = (uint32_t)count;
-	side->lane_count = planned_lanes(side->settings, side->rail_count);
+	side->lane_count = side->rail_count * side->settings->channels;
 	return 0;
 }
 
