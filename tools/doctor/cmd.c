@@ -74,30 +74,6 @@ static const struct check *const all_checks[] = {
 	doctor_transfer_checks,
 };
 
-static void run_check(struct report *report, const struct check *check)
-{
-	report->group = check->group;
-	report->check = check->name;
-	if (check->once)
-		check->once(report);
-	if (check->each_gpu)
-		for_each_gpu(report, check->each_gpu);
-	if (check->each_opened_nic)
-		for_each_opened_nic(report, check->each_opened_nic);
-	if (check->each_pci_nic)
-		for_each_pci_nic(report, check->each_pci_nic);
-	if (check->each_distance)
-		for_each_pair(report, "pier/distance", "no pair of a GPU and a NIC",
-			      check->each_distance);
-	if (check->each_reach)
-		for_each_pair(report, "pier/reach", "no NIC was opened",
-			      check->each_reach);
-	if (check->each_port)
-		for_each_port(report, false, check->each_port);
-	if (check->each_opened_port)
-		for_each_port(report, true, check->each_opened_port);
-}
-
 static int examine_machine(const struct options *options)
 {
 	struct failure failure = { 0 };

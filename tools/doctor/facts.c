@@ -223,38 +223,39 @@ static const struct fact *get_fact(struct facts *facts, const char *path)
 	return fact;
 }
 
+static const char *text_of(const struct fact *fact, enum fact_kind kind)
+{
+	return fact && fact->kind == kind ? fact->text : NULL;
+}
+
 const char *facts_get(struct facts *facts, const char *format, ...)
 {
-	const struct fact *fact;
 	char path[FACT_PATH_MAX];
 
 	FORMAT_PATH(format, path);
-	fact = get_fact(facts, path);
-	return fact && fact->kind == FACT_CONTENT ? fact->text : NULL;
+	return text_of(get_fact(facts, path), FACT_CONTENT);
 }
 
 long long facts_number(struct facts *facts, const char *format, ...)
 {
-	const struct fact *fact;
 	char path[FACT_PATH_MAX], *end;
+	const char *text;
 	long long number;
 
 	FORMAT_PATH(format, path);
-	fact = get_fact(facts, path);
-	if (!fact || fact->kind != FACT_CONTENT)
+	text = text_of(get_fact(facts, path), FACT_CONTENT);
+	if (!text)
 		return -1;
-	number = strtoll(fact->text, &end, 0);
-	return end == fact->text ? -1 : number;
+	number = strtoll(text, &end, 0);
+	return end == text ? -1 : number;
 }
 
 const char *facts_error(struct facts *facts, const char *format, ...)
 {
-	const struct fact *fact;
 	char path[FACT_PATH_MAX];
 
 	FORMAT_PATH(format, path);
-	fact = get_fact(facts, path);
-	return fact && fact->kind == FACT_ERROR ? fact->text : NULL;
+	return text_of(get_fact(facts, path), FACT_ERROR);
 }
 
 const char *facts_link(struct facts *facts, const char *format, ...)
@@ -266,7 +267,7 @@ const char *facts_link(struct facts *facts, const char *format, ...)
 	fact = find_fact(facts, path);
 	if (!fact && is_readable(facts, path))
 		fact = read_link(facts, path);
-	return fact && fact->kind == FACT_LINK ? fact->text : NULL;
+	return text_of(fact, FACT_LINK);
 }
 
 /* "PATH/ = NAMES" keeps that a folder exists, and its names. */

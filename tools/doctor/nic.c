@@ -118,22 +118,6 @@ static void check_listed(struct report *report)
 	facts_free_names(&nics);
 }
 
-void for_each_opened_nic(struct report *report, name_check *check)
-{
-	struct names nics = facts_names(report->facts, "pier/nic");
-	size_t opened = 0;
-
-	for (size_t i = 0; i < nics.count; i++) {
-		if (!was_opened(report, nics.list[i]))
-			continue;
-		opened++;
-		check(report, nics.list[i]);
-	}
-	if (opened == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "no NIC was opened");
-	facts_free_names(&nics);
-}
-
 /* Why no channel could be created on a port; NULL: none failed. */
 static const char *find_channel_error(struct report *report, const char *nic)
 {
@@ -350,108 +334,81 @@ static void check_data_direct(struct report *report)
 
 /* The checks of the NICs' ports. */
 
-void for_each_port(struct report *report, bool opened, port_check *check)
-{
-	const char *above = opened ? "pier/nic" : "/sys/class/infiniband";
-	struct names nics = opened ? facts_names(report->facts, "%s", above)
-				   : list_nics(report);
-	size_t count = 0;
-
-	for (size_t i = 0; i < nics.count; i++) {
-		struct names ports = facts_names(report->facts, "%s/%s/ports", above,
-						 nics.list[i]);
-
-		for (size_t j = 0; j < ports.count; j++) {
-			struct port port = { nics.list[i], ports.list[j], "" };
-
-			snprintf(port.subject, sizeof(port.subject), "%s/%s", port.nic,
-				 port.number);
-			check(report, &port);
-			count++;
-		}
-		facts_free_names(&ports);
-	}
-	if (count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "there is no port");
-	facts_free_names(&nics);
-}
-
-static const char *port_fact(struct report *report, const struct port *port,
+static const char *port_fact(struct report *report, const char *nic, const char *port,
 			     const char *name)
 {
-	return facts_get(report->facts, "/sys/class/infiniband/%s/ports/%s/%s", port->nic,
-			 port->number, name);
+	return facts_get(report->facts, "/sys/class/infiniband/%s/ports/%s/%s", nic, port,
+			 name);
 }
 
-static const char *opened_fact(struct report *report, const struct port *port,
+static const char *opened_fact(struct report *report, const char *nic, const char *port,
 			       const char *name)
 {
-	return facts_get(report->facts, "pier/nic/%s/ports/%s/%s", port->nic,
-			 port->number, name);
+	return facts_get(report->facts, "pier/nic/%s/ports/%s/%s", nic, port, name);
 }
 
-static bool is_ethernet(struct report *report, const struct port *port)
+static bool is_ethernet(struct report *report, const char *nic, const char *port)
 {
-	const char *layer = opened_fact(report, port, "link_layer");
+	const char *layer = opened_fact(report, nic, port, "link_layer");
 
 	return layer && strcmp(layer, "Ethernet") == 0;
 }
 
-static void judge_state(struct report *report, const struct port *port)
+static void judge_state(struct report *report, const char *nic, const char *port)
 {
-	const char *state = port_fact(report, port, "state");
-	const char *physical = port_fact(report, port, "phys_state");
-	const char *rate = port_fact(report, port, "rate");
-	const char *layer = port_fact(report, port, "link_layer");
+	const char *state = port_fact(report, nic, port, "state");
+	const char *physical = port_fact(report, nic, port, "phys_state");
+	const char *rate = port_fact(report, nic, port, "rate");
+	const char *layer = port_fact(report, nic, port, "link_layer");
 
 	if (!state)
-		conclude(report, NOT_APPLICABLE, port->subject, "",
-			 "ports/%s/state does not exist", port->number);
+		conclude(report, NOT_APPLICABLE, report->subject, "",
+			 "ports/%s/state does not exist", port);
 	else if (strstr(state, "ACTIVE"))
-		conclude(report, OK, port->subject, "", "%s, %s", state,
+		conclude(report, OK, report->subject, "", "%s, %s", state,
 			 rate ? rate : "rate unknown");
 	else if (layer && strcmp(layer, "InfiniBand") == 0 &&
 		 (strstr(state, "INIT") || strstr(state, "ARMED")))
-		conclude(report, ERROR, port->subject,
+		conclude(report, ERROR, report->subject,
 			 "start a subnet manager (opensm) on the fabric",
 			 "%s: the cable is there, but no subnet manager has configured "
 			 "the port",
 			 state);
 	else if (layer && strcmp(layer, "InfiniBand") == 0)
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "check the cable and the switch (ibportstate)",
 			 "%s, physically %s", state, physical ? physical : "unknown");
 	else
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "check the cable; ip link set dev INTERFACE up",
 			 "%s, physically %s", state, physical ? physical : "unknown");
 }
 
-static const char *raise_mtu(struct report *report, const struct port *port)
+static const char *raise_mtu(struct report *report, const char *nic, const char *port)
 {
-	return is_ethernet(report, port)
+	return is_ethernet(report, nic, port)
 		       ? "ip link set dev INTERFACE mtu 9000, here and on the switches"
 		       : "raise the MTU of the partition in the subnet manager";
 }
 
-static void judge_mtu(struct report *report, const struct port *port)
+static void judge_mtu(struct report *report, const char *nic, const char *port)
 {
-	const char *active = opened_fact(report, port, "active_mtu");
-	const char *max = opened_fact(report, port, "max_mtu");
+	const char *active = opened_fact(report, nic, port, "active_mtu");
+	const char *max = opened_fact(report, nic, port, "max_mtu");
 	unsigned long mtu = active ? strtoul(active, NULL, 10) : 0;
 
 	if (mtu == 0)
-		conclude(report, NOT_APPLICABLE, port->subject, "", "no MTU is known");
+		conclude(report, NOT_APPLICABLE, report->subject, "", "no MTU is known");
 	else if (mtu < 1024)
-		conclude(report, ERROR, port->subject, raise_mtu(report, port),
+		conclude(report, ERROR, report->subject, raise_mtu(report, nic, port),
 			 "packets of %lu bytes: a path of less than 1024 wastes most of "
 			 "the link",
 			 mtu);
 	else if (max && mtu < strtoul(max, NULL, 10))
-		conclude(report, WARNING, port->subject, raise_mtu(report, port),
+		conclude(report, WARNING, report->subject, raise_mtu(report, nic, port),
 			 "packets of %lu bytes, of at most %s", mtu, max);
 	else
-		conclude(report, OK, port->subject, "", "packets of %lu bytes", mtu);
+		conclude(report, OK, report->subject, "", "packets of %lu bytes", mtu);
 }
 
 static bool is_link_local(const char *gid)
@@ -460,73 +417,74 @@ static bool is_link_local(const char *gid)
 }
 
 /* The port has no channel, and so no GID. */
-static void judge_no_channel(struct report *report, const struct port *port)
+static void judge_no_channel(struct report *report, const char *nic, const char *port)
 {
 	const char *error = facts_error(report->facts, "pier/nic/%s/ports/%s/channel",
-					port->nic, port->number);
+					nic, port);
 
 	if (error)
-		conclude(report, ERROR, port->subject, "",
+		conclude(report, ERROR, report->subject, "",
 			 "a channel cannot be created: %s", error);
-	else if (facts_error(report->facts, "pier/nic/%s/channels", port->nic))
-		conclude(report, NOT_APPLICABLE, port->subject, "",
+	else if (facts_error(report->facts, "pier/nic/%s/channels", nic))
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "the device has no channels: see RC");
 	else
-		conclude(report, NOT_APPLICABLE, port->subject, "",
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "the port is not active, so it has no channel");
 }
 
 /* "INDEX TYPE ADDRESS" of the GID that a channel takes; an error: why it takes none. */
-static void judge_gid(struct report *report, const struct port *port)
+static void judge_gid(struct report *report, const char *nic, const char *port)
 {
-	const char *error = facts_error(report->facts, "pier/nic/%s/ports/%s/gid",
-					port->nic, port->number);
-	const char *gid = opened_fact(report, port, "gid");
+	const char *error = facts_error(report->facts, "pier/nic/%s/ports/%s/gid", nic,
+					port);
+	const char *gid = opened_fact(report, nic, port, "gid");
 
 	if (error)
-		conclude(report, ERROR, port->subject,
+		conclude(report, ERROR, report->subject,
 			 "give the port's network interface an address",
 			 "no GID can be chosen: %s", error);
 	else if (!gid)
-		judge_no_channel(report, port);
-	else if (!is_ethernet(report, port))
-		conclude(report, OK, port->subject, "", "GID %s; peers use its LID", gid);
+		judge_no_channel(report, nic, port);
+	else if (!is_ethernet(report, nic, port))
+		conclude(report, OK, report->subject, "", "GID %s; peers use its LID",
+			 gid);
 	else if (strstr(gid, "RoCE v1"))
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "give the port's network interface an IP address",
 			 "GID %s: no GID of RoCE v2, so no router passes the packets",
 			 gid);
 	else if (is_link_local(gid))
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "give the port's network interface a routable address",
 			 "GID %s: the port has no better one, and link-local addresses "
 			 "do not leave the subnet",
 			 gid);
 	else
-		conclude(report, OK, port->subject, "",
+		conclude(report, OK, report->subject, "",
 			 "GID %s: RoCE v2 before v1, IPv4 before IPv6, link-local last; "
 			 "PIER_CHANNEL=gid=N chooses another",
 			 gid);
 }
 
-static void judge_traffic_class(struct report *report, const struct port *port)
+static void judge_traffic_class(struct report *report, const char *nic, const char *port)
 {
-	const char *class = opened_fact(report, port, "traffic_class");
+	const char *class = opened_fact(report, nic, port, "traffic_class");
 
-	if (!is_ethernet(report, port))
-		conclude(report, NOT_APPLICABLE, port->subject, "",
+	if (!is_ethernet(report, nic, port))
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "InfiniBand has service levels instead");
 	else if (!class)
-		conclude(report, NOT_APPLICABLE, port->subject, "",
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "the port has no channel: see GID");
 	else if (strtoul(class, NULL, 10) == 0)
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "PIER_CHANNEL=tc=106 where the switches are lossless for DSCP "
 			 "26",
 			 "traffic class 0: the packets share the queue of ordinary "
 			 "traffic, which drops when it is full");
 	else
-		conclude(report, OK, port->subject, "", "traffic class %s (DSCP %lu)",
+		conclude(report, OK, report->subject, "", "traffic class %s (DSCP %lu)",
 			 class, strtoul(class, NULL, 10) >> 2);
 }
 
@@ -552,12 +510,11 @@ bool counts_errors(const char *name)
 }
 
 /* Adds "NAME +N" of each counter that has grown since before the transfers. */
-static void add_grown(struct report *report, const struct port *port, const char *kind,
-		      size_t *count, char *text, size_t size)
+static void add_grown(struct report *report, const char *nic, const char *port,
+		      const char *kind, size_t *count, char *text, size_t size)
 {
-	struct names names = facts_names(report->facts,
-					 "/sys/class/infiniband/%s/ports/%s/%s",
-					 port->nic, port->number, kind);
+	struct names names = facts_names(
+		report->facts, "/sys/class/infiniband/%s/ports/%s/%s", nic, port, kind);
 
 	for (size_t i = 0; i < names.count; i++) {
 		const char *name = names.list[i];
@@ -567,10 +524,10 @@ static void add_grown(struct report *report, const struct port *port, const char
 		if (!counts_errors(name))
 			continue;
 		before = facts_number(report->facts,
-				      "/sys/class/infiniband/%s/ports/%s/%s/%s",
-				      port->nic, port->number, kind, name);
-		after = facts_number(report->facts, "pier/nic/%s/ports/%s/after/%s",
-				     port->nic, port->number, name);
+				      "/sys/class/infiniband/%s/ports/%s/%s/%s", nic,
+				      port, kind, name);
+		after = facts_number(report->facts, "pier/nic/%s/ports/%s/after/%s", nic,
+				     port, name);
 		++*count;
 		if (before >= 0 && after > before)
 			snprintf(text + used, size - used, "%s%s +%lld", used ? ", " : "",
@@ -579,25 +536,25 @@ static void add_grown(struct report *report, const struct port *port, const char
 	facts_free_names(&names);
 }
 
-static void judge_counters(struct report *report, const struct port *port)
+static void judge_counters(struct report *report, const char *nic, const char *port)
 {
 	char grown[512] = "";
 	size_t count = 0;
 
-	add_grown(report, port, "counters", &count, grown, sizeof(grown));
-	add_grown(report, port, "hw_counters", &count, grown, sizeof(grown));
+	add_grown(report, nic, port, "counters", &count, grown, sizeof(grown));
+	add_grown(report, nic, port, "hw_counters", &count, grown, sizeof(grown));
 	if (grown[0])
-		conclude(report, WARNING, port->subject,
+		conclude(report, WARNING, report->subject,
 			 "check cable, switch port and flow control (PFC, ECN); see "
 			 "rdma statistic show",
 			 "errors were counted while pier doctor ran, also by other "
 			 "programs: %s",
 			 grown);
 	else if (count == 0)
-		conclude(report, NOT_APPLICABLE, port->subject, "",
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "the driver has no counters of errors");
 	else
-		conclude(report, OK, port->subject, "",
+		conclude(report, OK, report->subject, "",
 			 "none of %zu counters of errors grew while pier doctor ran",
 			 count);
 }

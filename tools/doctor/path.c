@@ -7,34 +7,9 @@
 /* The checks of the paths between GPUs and NICs. */
 
 enum {
-	PAIR_MAX = 2 * FACT_NAME_MAX + 8,
 	/* ACS sends requests between devices below to the host bridge. */
 	ACS_REDIRECTS = 1 << 2 | 1 << 3,
 };
-
-void for_each_pair(struct report *report, const char *above, const char *none,
-		   pair_check *check)
-{
-	struct names specs = facts_names(report->facts, "%s", above);
-	size_t count = 0;
-
-	for (size_t i = 0; i < specs.count; i++) {
-		struct names nics = facts_names(report->facts, "%s/%s", above,
-						specs.list[i]);
-
-		for (size_t j = 0; j < nics.count; j++, count++)
-			check(report, specs.list[i], nics.list[j]);
-		facts_free_names(&nics);
-	}
-	if (count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "%s", none);
-	facts_free_names(&specs);
-}
-
-static void name_pair(const char *gpu, const char *nic, char ret_pair[PAIR_MAX])
-{
-	snprintf(ret_pair, PAIR_MAX, "%s - %s", gpu, nic);
-}
 
 /* The rank of a name of pier_distance_name(), the nearest first. */
 static int rank_distance(const char *name)
@@ -157,17 +132,17 @@ static const char *find_redirecting(struct report *report, const char *path,
 static void judge_acs(struct report *report, const char *gpu, const char *nic)
 {
 	const char *distance = facts_get(report->facts, "pier/distance/%s/%s", gpu, nic);
-	char of_gpu[FACT_PATH_MAX], of_nic[FACT_PATH_MAX], pair[PAIR_MAX];
+	char of_gpu[FACT_PATH_MAX], of_nic[FACT_PATH_MAX];
 	const char *bridge;
 	bool unknown = false;
 
-	name_pair(gpu, nic, pair);
 	if (!find_gpu_pci(report, gpu, of_gpu) || !find_nic_pci(report, nic, of_nic)) {
-		conclude(report, NOT_APPLICABLE, pair, "", "not both are on a PCI bus");
+		conclude(report, NOT_APPLICABLE, report->subject, "",
+			 "not both are on a PCI bus");
 		return;
 	}
 	if (!distance || rank_distance(distance) > 2) {
-		conclude(report, NOT_APPLICABLE, pair, "",
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "no PCIe switch joins them (%s)",
 			 distance ? distance : "unknown");
 		return;
@@ -176,18 +151,19 @@ static void judge_acs(struct report *report, const char *gpu, const char *nic)
 	if (!bridge)
 		bridge = find_redirecting(report, of_nic, of_gpu, &unknown);
 	if (bridge)
-		conclude(report, WARNING, pair,
+		conclude(report, WARNING, report->subject,
 			 "setpci -s BRIDGE ECAP_ACS+0x6.w=0000, or in the BIOS; not on a "
 			 "host that passes devices to virtual machines",
 			 "bridge %s: ACS redirects peer-to-peer traffic to the host "
 			 "bridge",
 			 strrchr(bridge, '/') + 1);
 	else if (unknown)
-		conclude(report, NOT_APPLICABLE, pair,
+		conclude(report, NOT_APPLICABLE, report->subject,
 			 is_root(report) ? "" : "sudo pier doctor",
 			 "ACS Control of the bridges cannot be read");
 	else
-		conclude(report, OK, pair, "", "no bridge between them redirects (ACS)");
+		conclude(report, OK, report->subject, "",
+			 "no bridge between them redirects (ACS)");
 }
 
 static void judge_iommu(struct report *report, const char *nic, const char *folder)
@@ -219,42 +195,42 @@ static void judge_reach(struct report *report, const char *spec, const char *nic
 					nic);
 	const char *canary = facts_get(report->facts, "pier/reach/%s/%s/canary", spec,
 				       nic);
-	char pair[PAIR_MAX];
 
-	name_pair(spec, nic, pair);
 	if (error)
-		conclude(report, WARNING, pair, "", "not registered: %s", error);
+		conclude(report, WARNING, report->subject, "", "not registered: %s",
+			 error);
 	else if (path && strcmp(path, "peermem") == 0 && canary &&
 		 strcmp(canary, "passed") == 0)
-		conclude(report, OK, pair, "", "peermem");
+		conclude(report, OK, report->subject, "", "peermem");
 	else if (reason && reason[0])
-		conclude(report, WARNING, pair, "", "%s, because: %s",
+		conclude(report, WARNING, report->subject, "", "%s, because: %s",
 			 path ? path : "unknown", reason);
 	else
-		conclude(report, OK, pair, "", "%s%s%s", path ? path : "unknown",
-			 mapping ? ", mapping " : "", mapping ? mapping : "");
+		conclude(report, OK, report->subject, "", "%s%s%s",
+			 path ? path : "unknown", mapping ? ", mapping " : "",
+			 mapping ? mapping : "");
 }
 
 static void judge_canary(struct report *report, const char *spec, const char *nic)
 {
 	const char *canary = facts_get(report->facts, "pier/reach/%s/%s/canary", spec,
 				       nic);
-	char pair[PAIR_MAX];
 
-	name_pair(spec, nic, pair);
 	if (facts_error(report->facts, "pier/reach/%s/%s", spec, nic))
-		conclude(report, NOT_APPLICABLE, pair, "", "not registered");
+		conclude(report, NOT_APPLICABLE, report->subject, "", "not registered");
 	else if (!canary || !canary[0])
-		conclude(report, NOT_APPLICABLE, pair, "", "this path needs none");
+		conclude(report, NOT_APPLICABLE, report->subject, "",
+			 "this path needs none");
 	else if (strcmp(canary, "passed") == 0)
-		conclude(report, OK, pair, "", "bytes arrived: passed");
+		conclude(report, OK, report->subject, "", "bytes arrived: passed");
 	else if (strncmp(canary, "not run", 7) == 0)
-		conclude(report, NOT_APPLICABLE, pair, "", "%s", canary);
+		conclude(report, NOT_APPLICABLE, report->subject, "", "%s", canary);
 	else if (strncmp(canary, "off", 3) == 0)
-		conclude(report, WARNING, pair, "unset PIER_CANARY", "%s", canary);
+		conclude(report, WARNING, report->subject, "unset PIER_CANARY", "%s",
+			 canary);
 	else
-		conclude(report, ERROR, pair, "use another NIC or GPU for this path",
-			 "%s", canary);
+		conclude(report, ERROR, report->subject,
+			 "use another NIC or GPU for this path", "%s", canary);
 }
 
 const struct check doctor_path_checks[] = {
@@ -273,15 +249,14 @@ static void judge_transfer(struct report *report, const char *spec, const char *
 {
 	const char *error = facts_error(report->facts, "pier/transfer/%s/%s", spec, nic);
 	const char *result = facts_get(report->facts, "pier/transfer/%s/%s", spec, nic);
-	char pair[PAIR_MAX];
 
-	name_pair(spec, nic, pair);
 	if (error)
-		conclude(report, ERROR, pair, "PIER_LOG=debug pier doctor", "%s", error);
+		conclude(report, ERROR, report->subject, "PIER_LOG=debug pier doctor",
+			 "%s", error);
 	else if (result)
-		conclude(report, OK, pair, "", "%s", result);
+		conclude(report, OK, report->subject, "", "%s", result);
 	else
-		conclude(report, NOT_APPLICABLE, pair, "",
+		conclude(report, NOT_APPLICABLE, report->subject, "",
 			 "not tried: no memory, no active port, no RC, or the NIC did "
 			 "not answer before");
 }

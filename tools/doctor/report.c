@@ -77,39 +77,74 @@ static const char *verdict_name(enum verdict verdict)
 	return names[verdict];
 }
 
-struct names list_nics(struct report *report)
+static bool is_shown(struct report *report, const char *nic)
 {
-	struct names names = facts_names(report->facts, "/sys/class/infiniband");
 	const char *only = facts_get(report->facts, "pier/only");
+
+	return !only || strcmp(nic, only) == 0;
+}
+
+/* The names below a path for which the function holds. */
+static struct names list_names(struct report *report, const char *above,
+			       bool (*holds)(struct report *report, const char *name))
+{
+	struct names names = facts_names(report->facts, "%s", above);
 	size_t kept = 0;
 
 	for (size_t i = 0; i < names.count; i++)
-		if (!only || strcmp(names.list[i], only) == 0)
+		if (holds(report, names.list[i]))
 			memmove(names.list[kept++], names.list[i], FACT_NAME_MAX);
 	names.count = kept;
 	return names;
 }
 
+struct names list_nics(struct report *report)
+{
+	return list_names(report, "/sys/class/infiniband", is_shown);
+}
+
 bool any_name(struct report *report, const char *above,
 	      bool (*holds)(struct report *report, const char *name))
 {
-	struct names names = facts_names(report->facts, "%s", above);
-	bool found = false;
+	struct names names = list_names(report, above, holds);
+	bool found = names.count > 0;
 
-	for (size_t i = 0; i < names.count; i++)
-		found |= holds(report, names.list[i]);
 	facts_free_names(&names);
 	return found;
 }
 
-void for_each_gpu(struct report *report, name_check *check)
+/* none: the finding without a name. */
+static void for_each_name(struct report *report, struct names names, const char *none,
+			  name_check *check)
 {
-	struct names names = facts_names(report->facts, "pier/gpu");
-
 	if (names.count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "no backend has a GPU here");
+		conclude(report, NOT_APPLICABLE, "", "", "%s", none);
 	for (size_t i = 0; i < names.count; i++)
 		check(report, names.list[i]);
+	facts_free_names(&names);
+}
+
+/* below: the folder of the second names, in that of the first; between: in the subject.
+ */
+static void for_each_pair(struct report *report, struct names names, const char *above,
+			  const char *below, const char *between, const char *none,
+			  pair_check *check)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < names.count; i++) {
+		struct names others = facts_names(report->facts, "%s/%s%s", above,
+						  names.list[i], below);
+
+		for (size_t j = 0; j < others.count; j++, count++) {
+			snprintf(report->subject, sizeof(report->subject), "%s%s%s",
+				 names.list[i], between, others.list[j]);
+			check(report, names.list[i], others.list[j]);
+		}
+		facts_free_names(&others);
+	}
+	if (count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "%s", none);
 	facts_free_names(&names);
 }
 
@@ -142,7 +177,7 @@ bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_P
 	return address && find_pci(report, address, ret_folder);
 }
 
-void for_each_pci_nic(struct report *report, pci_check *check)
+static void for_each_pci_nic(struct report *report, pci_check *check)
 {
 	struct names names = list_nics(report);
 	char folder[FACT_PATH_MAX];
@@ -176,6 +211,37 @@ bool was_opened(struct report *report, const char *nic)
 bool is_root(struct report *report)
 {
 	return facts_number(report->facts, "pier/uid") == 0;
+}
+
+void run_check(struct report *report, const struct check *check)
+{
+	struct facts *facts = report->facts;
+
+	report->group = check->group;
+	report->check = check->name;
+	if (check->once)
+		check->once(report);
+	if (check->each_gpu)
+		for_each_name(report, facts_names(facts, "pier/gpu"),
+			      "no backend has a GPU here", check->each_gpu);
+	if (check->each_opened_nic)
+		for_each_name(report, list_names(report, "pier/nic", was_opened),
+			      "no NIC was opened", check->each_opened_nic);
+	if (check->each_pci_nic)
+		for_each_pci_nic(report, check->each_pci_nic);
+	if (check->each_distance)
+		for_each_pair(report, facts_names(facts, "pier/distance"),
+			      "pier/distance", "", " - ", "no pair of a GPU and a NIC",
+			      check->each_distance);
+	if (check->each_reach)
+		for_each_pair(report, facts_names(facts, "pier/reach"), "pier/reach", "",
+			      " - ", "no NIC was opened", check->each_reach);
+	if (check->each_port)
+		for_each_pair(report, list_nics(report), "/sys/class/infiniband",
+			      "/ports", "/", "there is no port", check->each_port);
+	if (check->each_opened_port)
+		for_each_pair(report, facts_names(facts, "pier/nic"), "pier/nic",
+			      "/ports", "/", "there is no port", check->each_opened_port);
 }
 
 /* Of evidence, behind verdict and check. */

@@ -29,23 +29,19 @@ struct report {
 	struct facts *facts;
 	unsigned long ranks;	   /* planned on this host; 0: not given */
 	const char *group, *check; /* that runs now */
+	/* Of a check of pairs or ports: "cuda:0 - mlx5_0", "mlx5_0/1". */
+	char subject[2 * FACT_NAME_MAX + 8];
 	struct finding *list;
 	size_t count;
-};
-
-/* A port: its NIC, its number, and how findings name it. */
-struct port {
-	const char *nic, *number;
-	char subject[2 * FACT_NAME_MAX];
 };
 
 /* A check of a GPU, by its spec: "cuda:0", or of a NIC. */
 typedef void name_check(struct report *report, const char *name);
 /* A check of a NIC, with the folder of its PCI device. */
 typedef void pci_check(struct report *report, const char *nic, const char *folder);
-/* A check of a pair of memory, by its spec, and a NIC. */
-typedef void pair_check(struct report *report, const char *spec, const char *nic);
-typedef void port_check(struct report *report, const struct port *port);
+/* A check of a pair: memory, by its spec, and a NIC; or a NIC and the number of a port.
+ */
+typedef void pair_check(struct report *report, const char *first, const char *second);
 
 /* A subject, and the functions that examine it; one of them is enough. */
 struct check {
@@ -56,7 +52,8 @@ struct check {
 	pci_check *each_pci_nic;
 	pair_check *each_distance; /* pairs of a GPU and a NIC */
 	pair_check *each_reach;	   /* pairs of memory and a NIC */
-	port_check *each_port, *each_opened_port;
+	/* Ports of NICs in sysfs, and of those that libibverbs opened. */
+	pair_check *each_port, *each_opened_port;
 };
 
 /* The last one has no name. */
@@ -101,27 +98,19 @@ void conclude(struct report *report, enum verdict verdict, const char *subject,
 	      const char *remedy, const char *evidence, ...)
 	__attribute__((format(printf, 5, 6)));
 
+/* Run a check for all that it looks at, or conclude that there is nothing of the kind. */
+void run_check(struct report *report, const struct check *check);
+
 /* The NICs of this machine except soft0, or the only one that --device named. */
 struct names list_nics(struct report *report);
 /* Whether the function holds for one of the names below a path. */
 bool any_name(struct report *report, const char *above,
 	      bool (*holds)(struct report *report, const char *name));
-/* Run a check for each GPU that a backend lists. */
-void for_each_gpu(struct report *report, name_check *check);
-/* Run a check for each NIC that was opened; soft0 is one of them if it was named. */
-void for_each_opened_nic(struct report *report, name_check *check);
 /* The folder of a PCI device: of its link in /sys/bus/pci/devices. False: no such one. */
 bool find_pci(struct report *report, const char *address, char ret_folder[FACT_PATH_MAX]);
 /* Likewise of a NIC; software has none. */
 bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX]);
 bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_PATH_MAX]);
-/* Run a check for each NIC on a PCI bus; for others it is not applicable. */
-void for_each_pci_nic(struct report *report, pci_check *check);
-/* Run a check for each pair with facts below `above`. none: the finding without one. */
-void for_each_pair(struct report *report, const char *above, const char *none,
-		   pair_check *check);
-/* Run a check for the ports of NICs in sysfs, or of those that libibverbs opened. */
-void for_each_port(struct report *report, bool opened, port_check *check);
 
 /* user_namespaces(7): in the first one, all ids map to themselves. */
 bool is_first_user_namespace(struct facts *facts);
