@@ -64,9 +64,8 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
 static void print_page_sizes(uint64_t sizes)
 {
 	char list[1024] = "", text[32];
-	unsigned int bit;
 
-	for (bit = 0; bit < 64; bit++) {
+	for (unsigned int bit = 0; bit < 64; bit++) {
 		if (!(sizes >> bit & 1))
 			continue;
 		/* Most NICs support every size from a minimum on. */
@@ -134,9 +133,8 @@ static void print_gids(struct pier_device *device, uint32_t port, uint32_t count
 {
 	struct pier_gid_entry entry;
 	char text[INET6_ADDRSTRLEN];
-	uint32_t index;
 
-	for (index = 0; index < count; index++)
+	for (uint32_t index = 0; index < count; index++)
 		if (read_gid(device, port, index, &entry, text))
 			printf("    GID %-7" PRIu32 " %s, %s\n", index, text,
 			       gid_type_name(entry.type));
@@ -195,8 +193,6 @@ static void print_reach(const struct reach_facts *facts)
 
 static void print_device_text(const struct device_facts *facts)
 {
-	uint32_t port;
-
 	putchar('\n');
 	print_folded(stdout, MARGIN, "device %s (%s)", facts->info.name,
 		     facts->info.provider);
@@ -210,16 +206,14 @@ static void print_device_text(const struct device_facts *facts)
 	if (facts->reach.memory)
 		print_reach(&facts->reach);
 	print_limits(&facts->attr);
-	for (port = 1; port <= facts->attr.port_count; port++)
+	for (uint32_t port = 1; port <= facts->attr.port_count; port++)
 		print_port(facts->device, port);
 }
 
 static void print_backends_text(const struct pier_backend_info *list, size_t count)
 {
-	size_t i;
-
 	printf("\nmemory\n");
-	for (i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		print_folded(stdout, MARGIN, "  %-13s %s: %s%s", list[i].name,
 			     list[i].available ? "available" : "not available",
 			     list[i].description, list[i].dmabuf ? "; dma-buf" : "");
@@ -234,13 +228,12 @@ static void print_backends_text(const struct pier_backend_info *list, size_t cou
 static void print_near(const struct pier_near_device *near, size_t count)
 {
 	char list[1024] = "";
-	size_t i;
 
 	if (count == 0 || near[0].distance == PIER_DISTANCE_UNKNOWN) {
 		puts("  nearest       unknown");
 		return;
 	}
-	for (i = 0; i < count && near[i].distance == near[0].distance; i++)
+	for (size_t i = 0; i < count && near[i].distance == near[0].distance; i++)
 		append(list, sizeof(list), "%s%s", i ? ", " : "", near[i].name);
 	print_folded(stdout, MARGIN, "  nearest       %s (%s)", list,
 		     pier_distance_name(near[0].distance));
@@ -266,10 +259,9 @@ static void write_gids(struct json *json, struct pier_device *device, uint32_t p
 {
 	struct pier_gid_entry entry;
 	char text[INET6_ADDRSTRLEN];
-	uint32_t index;
 
 	json_open(json, "gids", '[');
-	for (index = 0; index < count; index++) {
+	for (uint32_t index = 0; index < count; index++) {
 		if (!read_gid(device, port, index, &entry, text))
 			continue;
 		json_open(json, NULL, '{');
@@ -350,8 +342,6 @@ static void write_reach(struct json *json, const struct reach_facts *facts)
 
 static void print_device_json(struct json *json, const struct device_facts *facts)
 {
-	uint32_t port;
-
 	json_open(json, NULL, '{');
 	json_string(json, "name", facts->info.name);
 	json_string(json, "provider", facts->info.provider);
@@ -365,7 +355,7 @@ static void print_device_json(struct json *json, const struct device_facts *fact
 			write_reach(json, &facts->reach);
 		write_limits(json, &facts->attr);
 		json_open(json, "ports", '[');
-		for (port = 1; port <= facts->attr.port_count; port++)
+		for (uint32_t port = 1; port <= facts->attr.port_count; port++)
 			write_port(json, facts->device, port);
 		json_close(json, ']');
 	}
@@ -375,10 +365,8 @@ static void print_device_json(struct json *json, const struct device_facts *fact
 static void print_backends_json(struct json *json, const struct pier_backend_info *list,
 				size_t count)
 {
-	size_t i;
-
 	json_open(json, "memory", '[');
-	for (i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		json_open(json, NULL, '{');
 		json_string(json, "name", list[i].name);
 		json_string(json, "description", list[i].description);
@@ -393,15 +381,13 @@ static void print_backends_json(struct json *json, const struct pier_backend_inf
 
 static void print_unit_json(struct json *json, const struct unit_facts *facts)
 {
-	size_t i;
-
 	json_open(json, NULL, '{');
 	json_string(json, "spec", facts->unit->spec);
 	json_string(json, "name", facts->unit->name);
 	json_string(json, "detail", facts->unit->detail);
 	write_location(json, &facts->unit->location);
 	json_open(json, "near", '[');
-	for (i = 0; i < facts->near_count; i++) {
+	for (size_t i = 0; i < facts->near_count; i++) {
 		json_open(json, NULL, '{');
 		json_string(json, "name", facts->near[i].name);
 		json_string(json, "distance",
@@ -432,9 +418,8 @@ static size_t print_devices(const struct lists *lists, struct json *json)
 {
 	size_t failed = 0;
 	struct device_facts facts;
-	size_t i;
 
-	for (i = 0; i < lists->shown_count; i++) {
+	for (size_t i = 0; i < lists->shown_count; i++) {
 		read_device_facts(&lists->shown[i], lists->memory, &facts);
 		failed += !facts.device;
 		/* That of a name with a fault plan is known now. */
@@ -453,9 +438,8 @@ static size_t print_devices(const struct lists *lists, struct json *json)
 static void print_units(const struct lists *lists, struct json *json)
 {
 	struct unit_facts facts;
-	size_t i;
 
-	for (i = 0; i < lists->unit_count; i++) {
+	for (size_t i = 0; i < lists->unit_count; i++) {
 		read_unit_facts(&lists->units[i], &facts);
 		if (json)
 			print_unit_json(json, &facts);
