@@ -352,7 +352,9 @@ PIER_API int pier_copy_free(struct pier_copy *copy);
  *
  * Errors: -ERANGE the range is not inside the buffer; -EINVAL length is 0, or mapping is
  * not in enum pier_mapping; -EOPNOTSUPP this memory cannot be exported, or the driver
- * does not support this mapping; -ENOMEM; those of the backend (-EMFILE).
+ * does not support this mapping; -EXDEV the range lies in several allocations of the
+ * driver, and each has a dma-buf of its own: export their parts; -ENOMEM; those of the
+ * backend (-EMFILE).
  */
 PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, uint64_t offset,
 				uint64_t length, enum pier_mapping mapping,

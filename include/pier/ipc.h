@@ -12,8 +12,8 @@ PIER_BEGIN_DECLS
 /**
  * Device memory of another process on the same host, without a NIC (CUDA IPC).
  *
- * One process describes its buffer with pier_buffer_ipc_handle() and sends the bytes to
- * the other one, which opens them with pier_buffer_open_ipc() and copies with
+ * One process describes its buffer with pier_buffer_ipc_export() and sends the bytes to
+ * the other one, which opens them with pier_buffer_ipc_open() and copies with
  * pier_buffer_copy(). With peer access between the two devices, or on one device, the
  * copy does not pass through host memory.
  *
@@ -33,15 +33,16 @@ PIER_BEGIN_DECLS
  * Describe a buffer for another process on this host. The handle stays valid as long as
  * the memory, also after the buffer is freed, if it was only wrapped.
  *
- * ret_handle  PIER_IPC_HANDLE_SIZE bytes
+ * size  of ret_handle, in bytes: at least PIER_IPC_HANDLE_SIZE
  *
  * Any thread.
  *
- * Errors: -EOPNOTSUPP the backend, the driver or the device shares no memory with other
- * processes, or not this kind (cuda: only that of cuMemAlloc(), which cudaMalloc()
- * calls); others of the backend.
+ * Errors: -ENOSPC size is too small; -EOPNOTSUPP the backend, the driver or the device
+ * shares no memory with other processes, or not this kind (cuda: only that of
+ * cuMemAlloc(), which cudaMalloc() calls); others of the backend.
  */
-PIER_API int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle);
+PIER_API int pier_buffer_ipc_export(struct pier_buffer *buffer, void *ret_handle,
+				    size_t size);
 
 /**
  * Open memory of another process on this host as a buffer, which pier_buffer_free()
@@ -62,7 +63,7 @@ PIER_API int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle
  * for example if the memory is of this process itself, or if the two processes are in
  * containers that do not share their PID and IPC namespaces.
  */
-PIER_API int pier_buffer_open_ipc(const void *handle, size_t size,
+PIER_API int pier_buffer_ipc_open(const void *handle, size_t size,
 				  struct pier_buffer *from,
 				  struct pier_buffer **ret_buffer);
 

@@ -60,13 +60,17 @@ static void write_handle(const struct pier_buffer *buffer,
 	memcpy(ret_handle + DRIVER_AT, ipc->bytes, ipc->length);
 }
 
-int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle)
+int pier_buffer_ipc_export(struct pier_buffer *buffer, void *ret_handle, size_t size)
 {
 	PIER_REFUSE_NULL(buffer, ret_handle);
 	const struct pier_backend *backend = buffer->backend;
 	struct pier_backend_ipc ipc = { .size = sizeof(ipc) };
 	int result;
 
+	if (size < PIER_IPC_HANDLE_SIZE)
+		return pier_fail(ENOSPC,
+				 "a handle has %d bytes, and there is room for %zu",
+				 PIER_IPC_HANDLE_SIZE, size);
 	if (!backend->ipc_export)
 		return pier_fail(EOPNOTSUPP,
 				 "describing memory for another process: the backend %s "
@@ -172,7 +176,7 @@ static int open_memory(const uint8_t *handle, const struct pier_buffer *from,
 	return 0;
 }
 
-int pier_buffer_open_ipc(const void *handle, size_t size, struct pier_buffer *from,
+int pier_buffer_ipc_open(const void *handle, size_t size, struct pier_buffer *from,
 			 struct pier_buffer **ret_buffer)
 {
 	PIER_REFUSE_NULL(from, ret_buffer);

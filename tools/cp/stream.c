@@ -45,9 +45,10 @@ static int agree_on_ipc(struct stream *stream, enum cp_role role, struct control
 	if (theirs.ready && pier_buffer_map(stream->buffer, &pointer) < 0) {
 		if (can_send_messages())
 			error = role == CP_RECEIVER
-					? pier_buffer_ipc_handle(stream->buffer,
-								 mine.handle)
-					: pier_buffer_open_ipc(
+					? pier_buffer_ipc_export(stream->buffer,
+								 mine.handle,
+								 sizeof(mine.handle))
+					: pier_buffer_ipc_open(
 						  theirs.handle, sizeof(theirs.handle),
 						  stream->buffer, &stream->peer);
 		mine.ready = error == 0;

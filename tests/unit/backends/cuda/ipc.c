@@ -49,7 +49,8 @@ static void allocate(int device, struct pier_buffer **ret_all,
 	require(pier_buffer_alloc(spec, LENGTH + 2 * OFFSET, ret_all) == 0, "alloc");
 	start = (char *)(uintptr_t)pier_buffer_address(*ret_all);
 	require(pier_buffer_wrap(start + OFFSET, LENGTH, ret_part) == 0, "wrap");
-	require(pier_buffer_ipc_handle(*ret_part, ret_handle) == 0, "handle");
+	require(pier_buffer_ipc_export(*ret_part, ret_handle, PIER_IPC_HANDLE_SIZE) == 0,
+		"handle");
 }
 
 static void serve(int fd)
@@ -136,7 +137,7 @@ static struct pier_buffer *open_here(const struct answer *answer,
 {
 	struct pier_buffer *opened;
 
-	expect_ok(pier_buffer_open_ipc(answer->handle, sizeof(answer->handle), from,
+	expect_ok(pier_buffer_ipc_open(answer->handle, sizeof(answer->handle), from,
 				       &opened));
 	assert_int_equal(pier_buffer_length(opened), LENGTH);
 	assert_string_equal(test_buffer_info(opened).backend, "cuda");
@@ -245,8 +246,10 @@ static void a_process_cannot_open_its_own_memory(void **state)
 	uint8_t handle[PIER_IPC_HANDLE_SIZE];
 
 	(void)state;
-	expect_ok(pier_buffer_ipc_handle(buffer, handle));
-	expect_result(pier_buffer_open_ipc(handle, sizeof(handle), buffer, &opened),
+	expect_result(pier_buffer_ipc_export(buffer, handle, sizeof(handle) - 1),
+		      -ENOSPC);
+	expect_ok(pier_buffer_ipc_export(buffer, handle, sizeof(handle)));
+	expect_result(pier_buffer_ipc_open(handle, sizeof(handle), buffer, &opened),
 		      -EINVAL);
 	test_assert_sentence("CUDA_ERROR_INVALID_CONTEXT");
 	test_assert_sentence("a process cannot open its own memory");
@@ -268,7 +271,8 @@ static void only_linear_memory_is_shared(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
 		buffer = alloc_here(specs[i][0]);
-		expect_result(pier_buffer_ipc_handle(buffer, handle), -EOPNOTSUPP);
+		expect_result(pier_buffer_ipc_export(buffer, handle, sizeof(handle)),
+			      -EOPNOTSUPP);
 		test_assert_sentence(specs[i][1]);
 		expect_ok(pier_buffer_free(buffer));
 	}
@@ -276,7 +280,8 @@ static void only_linear_memory_is_shared(void **state)
 	assert_int_equal(app.cuMemAllocManaged(&managed, LENGTH, CU_MEM_ATTACH_GLOBAL),
 			 CUDA_SUCCESS);
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)managed, LENGTH, &buffer));
-	expect_result(pier_buffer_ipc_handle(buffer, handle), -EOPNOTSUPP);
+	expect_result(pier_buffer_ipc_export(buffer, handle, sizeof(handle)),
+		      -EOPNOTSUPP);
 	test_assert_sentence("managed memory: allocate it with cudaMalloc");
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(app.cuMemFree_v2(managed), CUDA_SUCCESS);
@@ -289,7 +294,7 @@ static void refused(const struct answer *owned, struct pier_buffer *from, int er
 	struct pier_buffer *opened = NULL;
 
 	expect_result(
-		pier_buffer_open_ipc(owned->handle, sizeof(owned->handle), from, &opened),
+		pier_buffer_ipc_open(owned->handle, sizeof(owned->handle), from, &opened),
 		error);
 	assert_null(opened);
 	test_assert_sentence(sentence);
@@ -309,7 +314,8 @@ static void refusals_of_the_driver_name_the_remedy(void **state)
 	app.control->no_peers = false;
 	app.control->no_ipc = true;
 	refused(&owned, from, -EOPNOTSUPP, "MIG");
-	expect_result(pier_buffer_ipc_handle(from, owned.handle), -EOPNOTSUPP);
+	expect_result(pier_buffer_ipc_export(from, owned.handle, sizeof(owned.handle)),
+		      -EOPNOTSUPP);
 	test_assert_sentence("MIG");
 	app.control->no_ipc = false;
 	fixture_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
@@ -365,7 +371,7 @@ static void hostile_handles_are_refused(void **state)
 		refused(&changed, from, changes[i].error, changes[i].sentence);
 	}
 	for (size_t size = 0; size < sizeof(owned.handle); size++)
-		expect_result(pier_buffer_open_ipc(owned.handle, size, from, &opened),
+		expect_result(pier_buffer_ipc_open(owned.handle, size, from, &opened),
 			      -EINVAL);
 	ask('f', 0, 0);
 	expect_ok(pier_buffer_free(from));
@@ -405,7 +411,8 @@ static void opened_memory_is_not_exported(void **state)
 	expect_result(pier_dmabuf_export(opened, 0, LENGTH, PIER_MAPPING_AUTO, &dmabuf),
 		      -EOPNOTSUPP);
 	test_assert_sentence("in the process that owns it");
-	expect_result(pier_buffer_ipc_handle(opened, handle), -EOPNOTSUPP);
+	expect_result(pier_buffer_ipc_export(opened, handle, sizeof(handle)),
+		      -EOPNOTSUPP);
 	test_assert_sentence("memory of another process");
 	expect_ok(pier_buffer_free(opened));
 	ask('f', 0, 0);
