@@ -91,7 +91,8 @@ static uint64_t silence_deadline(const struct soft_qp *qp)
 static bool has_unfinished_sends(struct soft_qp *qp)
 {
 	return qp->ibv.qp_type == IBV_QPT_RC && qp->ibv.state == IBV_QPS_RTS &&
-	       !qp->sq.rnr_until && pier_soft_has_sends(&qp->sq);
+	       !qp->sq.rnr_until &&
+	       qp->sq.done != atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
 }
 
 static void arm_timers(struct soft_qp *qp)
