@@ -118,17 +118,10 @@ static int destroy_channel(void *channel)
 	return pier_channel_destroy(channel);
 }
 
-/* Errors, such as those of a child of fork(2), have nowhere to go. */
 static void delete_channel(struct pier_py_channel *self)
 {
-	if (is_owner(self)) {
-		if (!self->own_queue.lock.closed) {
-			Py_BEGIN_ALLOW_THREADS
-			pier_channel_destroy(self->channel);
-			Py_END_ALLOW_THREADS
-		}
-		pier_py_queue_destroy(&self->own_queue);
-	}
+	if (is_owner(self))
+		pier_py_queue_delete(&self->own_queue, destroy_channel, self->channel);
 	Py_XDECREF(self->parent);
 	pier_py_delete(self);
 }

@@ -89,16 +89,9 @@ static int destroy_group(void *group)
 	return pier_group_destroy(group);
 }
 
-/* Errors, such as those of a child of fork(2), have nowhere to go. */
 static void delete_group(struct group *self)
 {
-	if (!self->queue.lock.closed) {
-		Py_BEGIN_ALLOW_THREADS
-		pier_group_destroy(self->group);
-		Py_END_ALLOW_THREADS
-	}
-	if (self->queue.name)
-		pier_py_queue_destroy(&self->queue);
+	pier_py_queue_delete(&self->queue, destroy_group, self->group);
 	Py_XDECREF(self->pd);
 	pier_py_delete(self);
 }

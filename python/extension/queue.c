@@ -355,8 +355,14 @@ void pier_py_queue_reap(struct pier_py_queue *queue)
 	free_dropped(done);
 }
 
-void pier_py_queue_destroy(struct pier_py_queue *queue)
+void pier_py_queue_delete(struct pier_py_queue *queue, int (*destroy)(void *),
+			  void *owner)
 {
+	if (!queue->name)
+		return;
+	/* Errors, such as those of a child of fork(2), have nowhere to go. */
+	if (!queue->lock.closed)
+		(void)PIER_PY_WITHOUT_GIL(destroy(owner));
 	free_dropped(take_dropped(queue));
 	Py_CLEAR(queue->watchers);
 	pier_py_lock_destroy(&queue->lock);

@@ -35,9 +35,6 @@ struct pier_py_queue {
 /** Returns 0, or -1 with an exception. */
 int pier_py_queue_init(struct pier_py_queue *queue, const char *name);
 
-/** Half-built queues are allowed. */
-void pier_py_queue_destroy(struct pier_py_queue *queue);
-
 /** Take the lock of an open queue. Returns false with an exception. */
 static inline bool pier_py_queue_take(struct pier_py_queue *queue)
 {
@@ -91,6 +88,10 @@ void pier_py_queue_reap(struct pier_py_queue *queue);
  */
 PyObject *pier_py_queue_close(struct pier_py_queue *queue, const char *subject,
 			      int (*destroy)(void *), void *owner);
+
+/** The same for Py_tp_dealloc, without exceptions. Half-built queues are allowed. */
+void pier_py_queue_delete(struct pier_py_queue *queue, int (*destroy)(void *),
+			  void *owner);
 
 /* The locks of several queues, for what uses several channels. */
 
