@@ -477,23 +477,13 @@ int pier_hip_errno(unsigned int error)
 	return code ? code->error : EIO;
 }
 
-static int fail_with_code(const struct code *code, const char *other, unsigned int number,
-			  bool hexadecimal, const char *format, va_list args)
-	__attribute__((format(printf, 5, 0)));
-
-static int fail_with_code(const struct code *code, const char *other, unsigned int number,
-			  bool hexadecimal, const char *format, va_list args)
+static int fail_with_code(const struct code *code, const char *other, const char *number,
+			  const char *what)
 {
 	const char *advice = code ? code->advice : NULL;
-	char what[384], value[24];
 
-	vsnprintf(what, sizeof(what), format, args);
-	if (hexadecimal)
-		snprintf(value, sizeof(value), "0x%x", number);
-	else
-		snprintf(value, sizeof(value), "%u", number);
 	return pier_fail(code ? code->error : EIO, "%s: %s (%s)%s%s", what,
-			 code ? code->name : other, value, advice ? "; " : "",
+			 code ? code->name : other, number, advice ? "; " : "",
 			 advice ? advice : "");
 }
 
@@ -501,29 +491,30 @@ int pier_hip_check(const struct pier_hip *hip, unsigned int error, const char *f
 		   ...)
 {
 	const struct code *code = find_hip_code(error);
+	char what[384], number[24];
 	const char *name;
 	va_list args;
-	int result;
 
 	if (error == PIER_HIP_SUCCESS)
 		return 0;
 	name = code ? NULL : hip->hipGetErrorName(error);
 	va_start(args, format);
-	result = fail_with_code(code, name ? name : "hipError_t", error, false, format,
-				args);
+	vsnprintf(what, sizeof(what), format, args);
 	va_end(args);
-	return result;
+	snprintf(number, sizeof(number), "%u", error);
+	return fail_with_code(code, name ? name : "hipError_t", number, what);
 }
 
 int pier_hsa_fail(unsigned int status, const char *format, ...)
 {
 	const struct code *code = find_code(
 		hsa_codes, sizeof(hsa_codes) / sizeof(hsa_codes[0]), status);
+	char what[384], number[24];
 	va_list args;
-	int result;
 
 	va_start(args, format);
-	result = fail_with_code(code, "hsa_status_t", status, true, format, args);
+	vsnprintf(what, sizeof(what), format, args);
 	va_end(args);
-	return result;
+	snprintf(number, sizeof(number), "%#x", status);
+	return fail_with_code(code, "hsa_status_t", number, what);
 }
