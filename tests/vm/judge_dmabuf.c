@@ -216,8 +216,8 @@ static void judge_mistakes(struct court *court, const struct target *target, siz
 		struct request request = {
 			.offset = ranges[range].offset,
 			.length = ranges[range].length,
-			.iova = ranges[range].offset +
-				shifts[i].pages * court->page + shifts[i].bytes,
+			.iova = ranges[range].offset + shifts[i].pages * court->page +
+				shifts[i].bytes,
 			.fd = target->fd,
 			.access = accesses[access].access,
 		};
