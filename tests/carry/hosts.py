@@ -180,15 +180,18 @@ class Server:
         with tempfile.TemporaryFile() as errors:
             # gpu_copy talks over the socket itself.
             ends = [subprocess.DEVNULL, errors] if name == "gpu_copy" else [connection] * 2
-            process = subprocess.Popen(
-                command, stdin=ends[0], stdout=ends[1], stderr=errors, cwd=self.folder,
-                env={**self.env, "PIER_GPU_NIC": nic, "PIER_SOFT_ADDRESS": address,
-                     "PIER_GPU_BACKEND": words[0].partition(":")[0] if words else "host"},
-                pass_fds=[connection.fileno()] if name == "gpu_copy" else [])
-            self.started[number] = process, os.dup(errors.fileno())
+            # The program may end, and its status be asked for, before it is noted here.
+            with self.lock:
+                process = subprocess.Popen(
+                    command, stdin=ends[0], stdout=ends[1], stderr=errors, cwd=self.folder,
+                    env={**self.env, "PIER_GPU_NIC": nic, "PIER_SOFT_ADDRESS": address,
+                         "PIER_GPU_BACKEND": words[0].partition(":")[0] if words else "host"},
+                    pass_fds=[connection.fileno()] if name == "gpu_copy" else [])
+                self.started[number] = process, os.dup(errors.fileno())
 
     def status(self, connection, number):
-        process, errors = self.started.pop(number)
+        with self.lock:
+            process, errors = self.started.pop(number)
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
