@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A folder with programs, files and hosts, where the commands of the pages run."""
+
+import os
+import pathlib
+import re
+import shlex
+import sys
+
+from blocks import ROOT
+
+BUILD = pathlib.Path(os.environ["BUILD"])
+DRIVERS = BUILD / "tests/fakes/drivers"
+HOSTS = ["node1", "node2", "node3", "node4", "trainer-0"]
+# pier perf measures each size for a second: a few messages show as well that a command works.
+PIER = """#!/bin/sh
+[ "$1" != perf ] || [ "$2" = --server ] || { shift; set -- perf --warm-up 0 -n 32 "$@"; }
+exec %s "$@"
+"""
+# Each host is a folder. The command follows the host, or `--`.
+SHELL = """#!/bin/sh
+while [ ! -d "$HOSTS/$1" ]; do shift; done
+cd "$HOSTS/$1" && shift || exit 255
+while [ "$1" = -c ] || [ "$1" = trainer ] || [ "$1" = -- ]; do shift; done
+exec sh -c "exec $*"
+"""
+COMPARE = """#!/bin/sh
+exec %s -B %s "$@"
+"""
+PACKAGE = """Name: pier
+Description: as it is built
+Version: 0
+Cflags: -I${pcfiledir}/source/include -I${pcfiledir}/build/include
+Libs: -L${pcfiledir}/build -lpier
+"""
+# Depends on the machine: pages show a machine without a NIC.
+NO_NIC = re.compile(r"no usable RDMA device: using")
+RATE = re.compile(r"\d+\.\d+ [kKMGT]?i?B/s")
+NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+def write_programs(folder):
+    folder.mkdir()
+    quoted = shlex.quote
+    for name, text in (("pier", PIER % quoted(os.environ["PIER"])), ("ssh", SHELL), ("kubectl", SHELL),
+                       ("pier-perf-compare", COMPARE % (
+                           quoted(sys.executable), quoted(str(ROOT / "tools/perf/compare"))))):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def write_package(folder):
+    folder.mkdir()
+    (folder / "pier.pc").write_text(PACKAGE)
+    # The flags must not contain a blank, and these paths may.
+    (folder / "source").symlink_to(ROOT)
+    (folder / "build").symlink_to(BUILD)
+
+
+def write_hosts(folder):
+    for host in HOSTS:
+        for name in ("scratch", "x", "srv/model"):
+            (folder / host / name).mkdir(parents=True)
+
+
+def write_files(folder, content):
+    """The files that the pages copy."""
+    for name in ("model/shards", "model/cache", "shards", "config"):
+        (folder / name).mkdir(parents=True)
+    for name in ("model.bin", "model/tok1", "model/tok2", "model/tok3", "model/shards/0.bin",
+                 "model/shards/1.bin", "model/cache/0", "model/config", "shards/0.bin", "config/a"):
+        (folder / name).write_bytes(content(70001))
+    (folder / "model/latest").symlink_to("shards/1.bin")
+
+
+def environment(folder):
+    return {"PATH": "%s:%s" % (folder / "bin", os.environ["PATH"]), "HOSTS": str(folder / "hosts"),
+            "PIER_DEVICE": "soft0",
+            "PKG_CONFIG_PATH": str(folder / "packages")}
+
+
+def normal(line):
+    """A line without its numbers, rates and the number of its blanks."""
+    return " ".join(NUMBER.sub("N", RATE.sub("N B/s", line)).split())
+
+
+def pattern(lines):
+    """Of an output: `...` stands for any lines, or for any text within a line."""
+    parts = []
+    for line in lines:
+        if line.strip() == "...":
+            parts.append(r"(?:.*\n)*?")
+        elif not NO_NIC.search(line):
+            parts.append(re.escape(normal(line)).replace(r"\.\.\.", ".*") + "\n")
+    return "".join(parts)
+
+
+def output_lines(output):
+    return [normal(line) for line in output.splitlines() if not NO_NIC.search(line)]
+
+
+def is_shown(shown, output):
+    return re.fullmatch(pattern(shown), "".join(line + "\n" for line in output_lines(output)))
+
+
+def absent(shown, output):
+    """The lines of an excerpt that the output does not have, in their order."""
+    missing, rest = [], output_lines(output)
+    for line in filter(str.strip, shown):
+        if normal(line) in rest:
+            rest = rest[rest.index(normal(line)) + 1:]
+        else:
+            missing.append(line)
+    return missing
