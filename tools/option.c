@@ -101,13 +101,156 @@ int option_help(const struct given_option *given, void *member)
 	return 1;
 }
 
+enum {
+	NAME_MAX_GUESSED = 31
+};
+
+/* How many letters are missing, added, wrong, or swapped with the next one. */
+static size_t count_typos(const char *typed, size_t length, const char *name)
+{
+	unsigned char typos[NAME_MAX_GUESSED + 1][NAME_MAX_GUESSED + 1];
+	size_t name_length = strlen(name);
+
+	for (size_t i = 0; i <= length; i++) {
+		for (size_t j = 0; j <= name_length; j++) {
+			unsigned int least = (unsigned int)(i > j ? i : j), other;
+
+			if (i && j) {
+				least = typos[i - 1][j - 1] +
+					(typed[i - 1] != name[j - 1]);
+				other = typos[i - 1][j] + 1u;
+				least = other < least ? other : least;
+				other = typos[i][j - 1] + 1u;
+				least = other < least ? other : least;
+			}
+			if (i > 1 && j > 1 && typed[i - 1] == name[j - 2] &&
+			    typed[i - 2] == name[j - 1]) {
+				other = typos[i - 2][j - 2] + 1u;
+				least = other < least ? other : least;
+			}
+			typos[i][j] = (unsigned char)least;
+		}
+	}
+	return typos[length][name_length];
+}
+
+void consider_name(struct guess *guess, const char *name)
+{
+	size_t length = strlen(name), typos;
+	size_t longer = length > guess->length ? length : guess->length;
+
+	if (longer > NAME_MAX_GUESSED)
+		return;
+	typos = count_typos(guess->typed, guess->length, name);
+	/* One letter of three; with more, most words resemble one of the names. */
+	if (typos > longer / 3 || (guess->name && typos >= guess->typos))
+		return;
+	guess->name = name;
+	guess->typos = typos;
+}
+
+/* "-=" is a letter, "--name=value" a name. */
+static int option_length(const char *word)
+{
+	return (int)(2 + strcspn(word + 2, "="));
+}
+
 static int refuse_option(const struct option_table *table, const char *word,
 			 const char *complaint)
 {
-	/* "-=" is a letter, "--name=value" a name. */
 	print_error("%s: option '%.*s' %s; see '%s --help'", table->command,
-		    (int)(2 + strcspn(word + 2, "=")), word, complaint, table->command);
+		    option_length(word), word, complaint, table->command);
 	return -1;
+}
+
+static bool has_word(const char *words, const char *word, size_t length)
+{
+	for (; *words; words += strspn(words, " ")) {
+		size_t one = strcspn(words, " ");
+
+		if (one == length && strncmp(words, word, length) == 0)
+			return true;
+		words += one;
+	}
+	return false;
+}
+
+static const char *find_answer(const struct option_table *table, const char *word)
+{
+	size_t length = (size_t)option_length(word);
+
+	for (size_t i = 0; i < table->habit_count; i++)
+		if (has_word(table->habits[i].names, word, length))
+			return table->habits[i].answer;
+	return NULL;
+}
+
+static int refuse_unknown(const struct option_table *table, const char *word)
+{
+	const char *answer = find_answer(table, word);
+	int length = option_length(word);
+	struct guess guess = { .typed = word + 2, .length = (size_t)length - 2 };
+
+	for (size_t i = 0; i < table->count && word[1] == '-' && length > 2; i++)
+		if (table->rows[i].help)
+			consider_name(&guess, table->rows[i].name);
+	if (answer)
+		print_error("%s: option '%.*s' is unknown: %s", table->command, length,
+			    word, answer);
+	else if (guess.name)
+		print_error("%s: option '%.*s' is unknown; did you mean --%s?",
+			    table->command, length, word, guess.name);
+	else
+		return refuse_option(table, word, "is unknown");
+	return -1;
+}
+
+static int refuse_ambiguous(const struct option_table *table, const char *word)
+{
+	size_t length = (size_t)option_length(word), used = 0;
+	char names[1024];
+
+	for (size_t i = 0; i < table->count; i++) {
+		const struct option_row *row = &table->rows[i];
+
+		if (row->help && strncmp(row->name, word + 2, length - 2) == 0 &&
+		    used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used,
+						 "%s--%s", used ? ", " : "", row->name);
+	}
+	print_error("%s: option '%.*s' is ambiguous: %s", table->command, (int)length,
+		    word, names);
+	return -1;
+}
+
+/*
+ * Find the option of this name, or the only one whose name begins with it. An answer to
+ * a habit precedes an abbreviation. Returns NULL after an error.
+ */
+static const struct option_row *find_name(const struct option_table *table,
+					  const char *word)
+{
+	const struct option_row *found = NULL, *row;
+	size_t length = (size_t)option_length(word) - 2;
+	bool ambiguous = false;
+
+	for (row = table->rows; row < table->rows + table->count; row++) {
+		if (!row->name || strncmp(row->name, word + 2, length) != 0)
+			continue;
+		if (!row->name[length])
+			return row;
+		if (!length || !row->help)
+			continue;
+		ambiguous = ambiguous || found;
+		found = row;
+	}
+	if (!found || find_answer(table, word))
+		refuse_unknown(table, word);
+	else if (ambiguous)
+		refuse_ambiguous(table, word);
+	else
+		return found;
+	return NULL;
 }
 
 /* These three return how many words the option was, 0 if the command is done, or -1. */
@@ -123,17 +266,11 @@ static int take_value(const struct option_table *table, const struct option_row 
 
 static int take_name(const struct option_table *table, char **words, void *options)
 {
-	const char *name = words[0] + 2, *value = strchr(name, '=');
-	size_t length = strcspn(name, "="), i = 0;
-	const struct option_row *row;
+	const struct option_row *row = find_name(table, words[0]);
+	const char *value = strchr(words[0], '=');
 
-	while (i < table->count &&
-	       !(table->rows[i].name && strlen(table->rows[i].name) == length &&
-		 strncmp(table->rows[i].name, name, length) == 0))
-		i++;
-	if (i == table->count)
-		return refuse_option(table, words[0], "is unknown");
-	row = &table->rows[i];
+	if (!row)
+		return -1;
 	if (!row->argument && value)
 		return refuse_option(table, words[0], "takes no value");
 	if (!row->argument || value)
@@ -155,7 +292,7 @@ static int take_letters(const struct option_table *table, char **words, void *op
 		while (i < table->count && table->rows[i].letter != *at)
 			i++;
 		if (i == table->count)
-			return refuse_option(table, shown, "is unknown");
+			return refuse_unknown(table, shown);
 		row = &table->rows[i];
 		if (row->argument && !at[1] && !words[1])
 			return refuse_option(table, shown, "needs a value");

@@ -38,11 +38,19 @@ struct option_row {
 	const char *key;    /* for a take_option of the command */
 };
 
+/* Options of other programs that the command lacks, and the error's answer to them. */
+struct option_habit {
+	const char *names; /* with blanks between them: "-a --archive" */
+	const char *answer;
+};
+
 struct option_table {
 	const char *command; /* "pier cp" */
 	const char *before;  /* in the help, lines before the options, to be folded */
 	const struct option_row *rows;
 	size_t count;
+	const struct option_habit *habits;
+	size_t habit_count;
 	const char *after; /* likewise */
 	bool runs_program; /* the first operand and all that follows it are a program's */
 };
@@ -69,8 +77,8 @@ int refuse_value(const struct given_option *given, const char *rule, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
- * Parse the options, which may follow operands; names must be written in full, because
- * an abbreviation in a script would become ambiguous when an option is added. Returns
+ * Parse the options, which may follow operands. As in getopt_long(3), a name may be
+ * abbreviated while it is unambiguous, except those that the help leaves out. Returns
  * how many operands there are: argv[1] and those that follow, before a NULL. Returns -1
  * and the exit status of the command if it is done: after an error, or --help.
  */
@@ -82,6 +90,17 @@ void print_options_help(const struct option_table *table);
 void print_help_line(size_t column, const char *label, const char *text);
 /* An array for tools/completion/generate.py. */
 void print_options_json(struct json *json, const struct option_table *table);
+
+/* Finds the name that a mistyped one resembles most. */
+struct guess {
+	const char *typed;
+	size_t length;	  /* of typed */
+	const char *name; /* NULL: none resembles it */
+	size_t typos;	  /* that turn the name into the typed one */
+};
+
+/* Call it for each name that the user may have meant. */
+void consider_name(struct guess *guess, const char *name);
 
 /* With --verbose: print the library's messages, unless PIER_LOG directs them. */
 void print_library_log(void);

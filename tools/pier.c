@@ -32,10 +32,19 @@ static const struct command {
 
 static const struct command *find_command(const char *name)
 {
-	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+	struct guess guess = { .typed = name, .length = strlen(name) };
+
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(commands[i].name, name) == 0)
 			return &commands[i];
-	print_error("pier: unknown command '%s'; 'pier help' lists the commands", name);
+		consider_name(&guess, commands[i].name);
+	}
+	if (guess.name)
+		print_error("pier: unknown command '%s'; did you mean '%s'?", name,
+			    guess.name);
+	else
+		print_error("pier: unknown command '%s'; 'pier help' lists the commands",
+			    name);
 	return NULL;
 }
 

@@ -7,7 +7,8 @@ import re
 
 from harness import Case, json, main
 
-MAN = pathlib.Path(__file__).resolve().parents[2] / "man"
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MAN, TOOLS = TOP / "man", TOP / "tools"
 # Of `pier cp --server`, which the help leaves out.
 SERVER = {("", "server", False), ("", "under", True), ("", "read-only", False),
           ("", "write-only", False), ("", "pass-on", False)}
@@ -21,15 +22,92 @@ class Usage(Case):
         self.usage("no command")
 
     def test_an_unknown_command_is_refused(self):
-        self.usage("'copy'", "copy", "a", "b")
+        self.usage("'copy'; 'pier help' lists", "copy", "a", "b")
+        for typed, meant in ("docter", "doctor"), ("pref", "perf"), ("inf", "info"), ("rum", "run"):
+            self.usage("unknown command '%s'; did you mean '%s'\\?\n" % (typed, meant), typed)
+            self.usage("unknown command '%s'; did you mean '%s'\\?\n" % (typed, meant), "help", typed)
 
     def test_an_unknown_option_before_the_command_is_refused(self):
         self.usage("'--jsno'", "--jsno", "info")
 
-    def test_unknown_and_abbreviated_options_are_refused(self):
-        for word in ("--jsno", "--js", "-x", "--verbos", "--chunks=4K", "--no-verify=yes"):
+    def test_unknown_options_are_refused(self):
+        for word in ("--jsno", "-x", "--verbosely", "--chunks=4K", "--no-verify=yes"):
             with self.subTest(word):
                 self.usage("'%s'" % word.split("=")[0], "cp", word, "a", "b")
+
+    def test_the_option_that_was_meant_is_suggested(self):
+        for command, typed, meant in (
+                ("cp", "--jsno", "json"), ("cp", "--chunks=4K", "chunk"), ("cp", "--excude", "exclude"),
+                ("cp", "--noverify", "no-verify"), ("cp", "--remote_device=x", "remote-device"),
+                ("perf", "--tx_depth=8", "tx-depth"), ("perf", "--post-list", "post_list"),
+                ("info", "--devcie", "device"), ("doctor", "--svae", "save"), ("run", "--hlep", "help")):
+            with self.subTest((command, typed)):
+                self.usage(r"pier %s: option '%s' is unknown; did you mean --%s\?\n"
+                           % (command, typed.split("=")[0], meant), command, typed)
+        for typed in ("--x", "--nothing-like-it", "--", "--serve", "--option-table", "--" + "x" * 500):
+            with self.subTest(typed):
+                self.assertNotIn("did you mean", self.run_pier("cp", typed).stderr)
+                self.assertNotIn("did you mean", self.run_pier(typed).stderr)
+
+    def test_long_options_may_be_abbreviated(self):
+        self.file("a", 1)
+        result = self.run_pier("cp", "--js", "--thr=2", "--dep", "4", "a", "b")
+        self.assertEqual((result.status, json.loads(result.stdout)["depth"]), (0, 4))
+        self.assertEqual(self.run_pier("--vers").stdout, self.run_pier("--version").stdout)
+        self.assertIn("devices", json.loads(self.run_pier("info", "--jso").stdout))
+        self.usage(r"invalid value 'x' for --depth", "cp", "--dep=x", "a", "b")
+        self.usage(r"'--js' takes no value", "cp", "--js=1", "a", "b")
+        self.usage(r"'--dep' needs a value", "cp", "a", "b", "--dep")
+
+    def test_ambiguous_options_name_the_candidates(self):
+        self.usage(r"'--d' is ambiguous: --dry-run, --dst-mem, --device, --direct, --depth\n",
+                   "cp", "--d", "a", "b")
+        self.usage(r"'--remote' is ambiguous: --remote-device, --remote-pier\n", "cp", "--remote=x", "a")
+        # A name in full is none, though another begins with it.
+        self.usage("invalid value 'x' for --size", "perf", "--size", "x", "write_bw")
+
+    def test_hidden_options_must_be_written_in_full(self):
+        """Also those of a restricted server, which stand in authorized_keys."""
+        self.usage("'--option' is unknown", "--option")
+        self.usage("'--read' is unknown", "cp", "--server", "--read")
+
+    def test_options_of_other_programs_are_answered(self):
+        for command, word, answer in (
+                ("cp", "-a", "-rp"), ("cp", "-avz", "-rp"), ("cp", "--archive", "-rp"),
+                ("cp", "-R", "-r copies"), ("cp", "-P", "--continue and --progress"),
+                ("cp", "-u", "every file"), ("cp", "-z", "not compressed"), ("cp", "--delete", "kept"),
+                ("cp", "--partial", "--continue"), ("cp", "--include=*.c", "--exclude"),
+                ("cp", "-i", "ssh -i"), ("cp", "-f", "always replaced"), ("cp", "-J", "--rsh"),
+                ("perf", "-F", "omit it"), ("perf", "-R", "rdma_cm"), ("perf", "-p", "--rsh"),
+                ("perf", "-i", "port=N"), ("perf", "--report_gbits", "Gbit/s"),
+                ("perf", "--run_infinitely", "-D"), ("perf", "--use_cuda=0", "--src-mem")):
+            with self.subTest((command, word)):
+                shown = word.split("=")[0] if word.startswith("--") else word[:2]
+                self.usage("pier %s: option '%s' is unknown: .*%s" % (command, shown, re.escape(answer)),
+                           command, word, "a", "b")
+
+    def test_answers_are_for_unknown_options_and_name_known_ones(self):
+        tables = json.loads(self.run_pier("--option-tables").stdout)["commands"]
+        sources = {"cp": TOOLS / "cp/options.c", "perf": TOOLS / "perf/options.c"}
+        for table in tables:
+            if table["name"] not in sources:
+                continue
+            known = {"-" + o["letter"] for o in table["options"]} | \
+                    {"--" + o["name"] for o in table["options"]}
+            text = sources[table["name"]].read_text()
+            block = re.search(r"option_habit habits\[\] = \{\n(.*?)\n\};", text, re.DOTALL)[1]
+            for names in re.findall(r'\{ "(-[^"]*)"', block):
+                self.assertFalse(known & set(names.split()), names)
+                # This one is as its own table says.
+                answer = self.run_pier(table["name"], names.split()[0], "a", "b").stderr
+                for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", answer.split(" is unknown: ")[1]):
+                    self.assertIn(option, known, names)
+
+    def test_names_of_tests_are_suggested(self):
+        for typed, meant in (("ib_write_bw", "write_bw"), ("ib_read_lat", "read_lat"),
+                             ("wirte_bw", "write_bw"), ("write-bw", "write_bw")):
+            self.usage(r"unknown test '%s'; did you mean '%s'\?\n" % (typed, meant), "perf", typed)
+        self.usage("unknown test 'nothing'; 'pier perf --help' lists", "perf", "nothing")
 
     def test_an_unknown_letter_in_a_group_is_refused(self):
         self.usage("'-x'", "cp", "-qx", "a", "b")
@@ -42,10 +120,10 @@ class Usage(Case):
                 (("--json", "-r=1"), "'-r' takes no value"), (("-vr=", "a"), "'-r' takes no value"),
                 (("-r=yes",), "'-r' takes no value"), (("-=",), "'-=' is unknown"),
                 (("--json", "--json=1"), "'--json' takes no value"),
-                (("--js=1",), "'--js' is unknown"), (("--jsno=1",), "'--jsno' is unknown"),
+                (("--js=1",), "'--js' takes no value"), (("--jsno=1",), "'--jsno' is unknown"),
                 (("-p-",), "'--' is unknown")):
             with self.subTest(words):
-                self.usage("option %s; see" % complaint, "cp", *words, "a", "b")
+                self.usage("option %s[;:] " % complaint, "cp", *words, "a", "b")
         self.usage("'-j' is unknown", "info", "--json", "-jx")
         self.usage("'--json' takes no value", "info", "--json=1")
 
@@ -105,7 +183,7 @@ class Usage(Case):
 
     def test_info_refuses_arguments(self):
         self.usage("'x'", "info", "x")
-        self.usage("'--jso'", "info", "--jso")
+        self.usage("'--jos'", "info", "--jos")
 
     def test_control_characters_in_arguments_are_escaped(self):
         """Arguments may be file names that another user chose and that the shell put in for a *."""

@@ -111,6 +111,35 @@ static const struct option_row rows[] = {
 	OPTION_HELP,
 };
 
+/* Those of cp, scp and rsync. */
+static const struct option_habit habits[] = {
+	{ "-a --archive",
+	  "-rp copies trees with links, modes and times, but not owners, ACLs, extended "
+	  "attributes and hard links" },
+	{ "-R", "-r copies directories" },
+	{ "-P",
+	  "--continue and --progress are rsync's -P; scp's -P is a part of --rsh 'ssh -p "
+	  "PORT'" },
+	{ "--partial --append --inplace",
+	  "--continue keeps what has arrived and copies the rest" },
+	{ "-u --update", "every file is copied, also those that DST has already" },
+	{ "-t --times --perms", "-p preserves the mode and the modification time" },
+	{ "-z -C --compress", "the bytes are not compressed; omit it" },
+	{ "--delete --del --delete-after",
+	  "files that only DST has are kept; remove them before the copy" },
+	{ "--include --include-from --exclude-from --files-from --filter",
+	  "--exclude PATTERN, also several times, is the only filter" },
+	{ "-i",
+	  "scp's -i is a part of --rsh 'ssh -i FILE'; cp's: a file of DST is replaced "
+	  "without a question; rsync's: -n lists the names" },
+	{ "-f --force", "omit it; files of DST are always replaced" },
+	{ "-o -F -J", "options of ssh are a part of --rsh, such as --rsh 'ssh -J JUMP'" },
+	{ "-l -L --copy-links --links --dereference",
+	  "symbolic links of a tree are copied as links" },
+	{ "-c --checksum --verify",
+	  "omit it; the bytes are verified unless --no-verify is given" },
+};
+
 const struct option_table cp_option_table = {
 	.command = "pier cp",
 	.before = "usage: pier cp [OPTION...] SRC... DST\n"
@@ -122,6 +151,8 @@ const struct option_table cp_option_table = {
 		  "other.\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
+	.habits = habits,
+	.habit_count = sizeof(habits) / sizeof(habits[0]),
 	.after = EXIT_STATUSES,
 };
 

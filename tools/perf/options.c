@@ -84,9 +84,14 @@ static int refuse_combination(const char *complaint)
 
 static int take_test(const char *name, struct perf_options *options)
 {
+	/* perftest has a program ib_write_bw. */
+	const char *own = strncmp(name, "ib_", 3) == 0 ? name + 3 : name;
+	struct guess guess = { .typed = own, .length = strlen(own) };
+
 	for (size_t i = 0; i < sizeof(perf_tests) / sizeof(perf_tests[0]); i++) {
 		const struct perf_test *test = &perf_tests[i];
 
+		consider_name(&guess, test->name);
 		if (strcmp(name, test->name) != 0)
 			continue;
 		if (options->settings.opcode && !is_atomic(test->opcode))
@@ -98,8 +103,13 @@ static int take_test(const char *name, struct perf_options *options)
 		options->settings.latency = test->latency;
 		return 0;
 	}
-	print_error("pier perf: unknown test '%s'; 'pier perf --help' lists the tests",
-		    name);
+	if (guess.name)
+		print_error("pier perf: unknown test '%s'; did you mean '%s'?", name,
+			    guess.name);
+	else
+		print_error("pier perf: unknown test '%s'; 'pier perf --help' lists the "
+			    "tests",
+			    name);
 	return -1;
 }
 
@@ -374,6 +384,26 @@ static const struct option_row rows[] = {
 	OPTION_HELP,
 };
 
+/* Those of perftest. */
+static const struct option_habit habits[] = {
+	{ "-F --CPU-freq", "omit it; the frequency of the CPU is not checked" },
+	{ "-R --rdma_cm -z --comm_rdma_cm",
+	  "omit it; the sides meet over the remote shell, without rdma_cm" },
+	{ "-p --port",
+	  "omit it; HOST is reached through the remote shell, whose port is a part of "
+	  "--rsh 'ssh -p N'" },
+	{ "-i --ib-port", "--channel port=N chooses the port of the NICs" },
+	{ "--ib-dev", "-d or --device names the NICs" },
+	{ "--report_gbits", "omit it; the table has GB/s and Gbit/s" },
+	{ "--run_infinitely", "-D SECONDS sets the time, for example -D 86400" },
+	{ "-c --connection", "omit it; channels are reliable connections (RC)" },
+	{ "--use_cuda --use_cuda_dmabuf",
+	  "--src-mem cuda:0 and --dst-mem cuda:0 choose the memory of each side" },
+	{ "--use_rocm --use_rocm_dmabuf",
+	  "--src-mem hip:0 and --dst-mem hip:0 choose the memory of each side" },
+	{ "--perform_warm_up", "omit it; --warm-up sets the time, by default 0.1 s" },
+};
+
 const struct option_table perf_option_table = {
 	.command = "pier perf",
 	.before = "usage: pier perf [OPTION...] TEST [HOST]\n"
@@ -388,6 +418,8 @@ const struct option_table perf_option_table = {
 		  "                       the whole for reads and atomics\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
+	.habits = habits,
+	.habit_count = sizeof(habits) / sizeof(habits[0]),
 	.after = EXIT_STATUSES,
 };
 
