@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of README, docs/python.md and docs/data.md, as they stand there."""
+"""The examples of README, docs/python.md, docs/data.md and docs/loader.md, as they stand there."""
 
 import importlib.util
 import io
@@ -83,10 +83,10 @@ class Documents(unittest.TestCase):
         self.assertRegex(output[1], "no RDMA device \"mlx5_77\"")
         self.assertEqual(output[2], "into placestraight ")
 
-    def run_data_example(self, word, before, after, suffix="jpg"):
-        """Run a block of docs/data.md on memory of the host and a folder of one shard, without Pillow."""
+    def run_data_example(self, word, before, after, suffix="jpg", document="docs/data.md"):
+        """Run a block on memory of the host and a folder of one shard, without Pillow."""
         write_shard(self.folder / "shard.tar", suffix)
-        block = example("docs/data.md", word)
+        block = example(document, word)
         for old, new in (("cuda:0", "memfd"), ("10.0.0.7:7700", "127.0.0.1:0"),
                          ("/data/imagenet", str(self.folder)), ('"rgb"', "")):
             block = block.replace(old, new)
@@ -110,6 +110,15 @@ class Documents(unittest.TestCase):
                   "url, rank, world, epochs, decode = os.environ['SHARDS'], 0, 1, 1, len\n"
                   "train = lambda images: print(*images)\n")
         self.assertEqual(self.run_data_example("BatchDataset", before, ""), ["100"] * SAMPLES)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_loader(self):
+        # An event that has fired, as on a machine without a GPU there is none.
+        before = ("import torch, types\n"
+                  "torch.cuda.Event = lambda: types.SimpleNamespace(record=lambda: None, query=lambda: True)\n"
+                  "urls, train = os.environ['SHARDS'], lambda images, labels: print(len(images), *sorted(labels))\n")
+        epoch = [str(SAMPLES), *map(str, range(SAMPLES))]
+        self.assertEqual(self.run_data_example("Loader(urls", before, "", "bin", "docs/loader.md"), epoch * 2)
 
     @unittest.skipUnless(importlib.util.find_spec("spdl"), "SPDL is not installed")
     def test_spdl_adapter(self):

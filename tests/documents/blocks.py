@@ -91,9 +91,9 @@ def all_blocks():
     return found
 
 
-def matching(blocks, page, start):
-    """The blocks of a page that have a line which starts so."""
-    return [block for block in blocks if block.page == page and block.starts(start)]
+def find(blocks, page, start):
+    """The first block of a page that has a line which starts so, or None."""
+    return next((block for block in blocks if block.page == page and block.starts(start)), None)
 
 
 def parse_not_run(text):

@@ -17,10 +17,11 @@ PIER = """#!/bin/sh
 [ "$1" != perf ] || [ "$2" = --server ] || { shift; set -- perf --warm-up 0 -n 32 "$@"; }
 exec %s "$@"
 """
-# Each host is a folder. The command follows the host, or `--`.
+# Each host is a folder, whose .profile may set variables. The command follows the host, or `--`.
 SHELL = """#!/bin/sh
 while [ ! -d "$HOSTS/$1" ]; do shift; done
 cd "$HOSTS/$1" && shift || exit 255
+[ ! -e .profile ] || . ./.profile
 while [ "$1" = -c ] || [ "$1" = trainer ] || [ "$1" = -- ]; do shift; done
 exec sh -c "exec $*"
 """
@@ -35,6 +36,8 @@ Libs: -L${pcfiledir}/build -lpier
 """
 # Depends on the machine: pages show a machine without a NIC.
 NO_NIC = re.compile(r"no usable RDMA device: using")
+# The rest of the sentence depends on the kernel.
+NO_DEVICE = re.compile(r"(there is no RDMA device): .*?(; for both sides|$)")
 RATE = re.compile(r"\d+\.\d+ [kKMGT]?i?B/s")
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -81,6 +84,7 @@ def environment(folder):
 
 def normal(line):
     """A line without its numbers, rates and the number of its blanks."""
+    line = NO_DEVICE.sub(r"\1\2", line)
     return " ".join(NUMBER.sub("N", RATE.sub("N B/s", line)).split())
 
 

@@ -10,6 +10,7 @@ import collections
 import functools
 import importlib.util
 import itertools
+import pathlib
 import re
 import shutil
 import subprocess
@@ -27,20 +28,22 @@ RUN = []
 SCRIPT = "%s\n{ S=$?; printf '\\001%%d\\n' $S; (exit $S); }\n"
 # The exit statuses of `pier doctor`: no complaint, warnings, errors.
 DOCTOR = 0, 6, 7
+# For programs that are compiled here.
+BUILT = {"LD_LIBRARY_PATH": str(place.BUILD)}
 FAKE_GPUS = {"LD_LIBRARY_PATH": str(place.DRIVERS)}
 
+UNSET = blocks.Command("unset PIER_DEVICE", [])
 Done = collections.namedtuple("Done", "command status output")
 
 
 def runs(page, *starts):
-    """Pass the blocks of this page that have lines which start so."""
+    """Pass the blocks of this page: for each text the first one that has a line which starts so."""
     def mark(case):
         RUN.extend((page, start) for start in starts)
 
         @functools.wraps(case)
         def run(self):
-            found = [blocks.matching(BLOCKS, page, start) for start in starts]
-            case(self, *(block for block, in found))
+            case(self, *(blocks.find(BLOCKS, page, start) for start in starts))
         return run
     return mark
 
@@ -88,7 +91,9 @@ class Pages(Case):
         All commands must end well, or with these statuses, and print what is shown. Returns
         their output.
         """
-        done = self.shell(self.commands(block, *replaced), env)
+        return self.check(self.shell(self.commands(block, *replaced), env), statuses)
+
+    def check(self, done, statuses):
         for one, status in itertools.zip_longest(done, statuses, fillvalue=0):
             self.assertEqual(one.status, status, one)
             if one.command.shown:
@@ -196,8 +201,8 @@ class Library(Pages):
     def build_first(self):
         """The first example, as the pages build it."""
         (self.work / "examples").symlink_to(blocks.ROOT / "examples")
-        block, = blocks.matching(BLOCKS, "docs/build.md", "cc examples/first.c")
-        return self.run_block(block, env={"LD_LIBRARY_PATH": str(place.BUILD)})
+        block = blocks.find(BLOCKS, "docs/build.md", "cc examples/first.c")
+        return self.run_block(block, env=BUILT)
 
     @runs("docs/build.md", "cc examples/first.c")
     def test_first_program(self, _):
@@ -209,13 +214,12 @@ class Library(Pages):
     def test_plans_of_faults(self, plans, loop, personas):
         self.build_first()
         (self.work / "first").rename(self.work / "mine")
-        env = {"LD_LIBRARY_PATH": str(place.BUILD)}
-        for done in self.shell(self.commands(plans, ("mlx5_0", "soft0")), env):
+        for done in self.shell(self.commands(plans, ("mlx5_0", "soft0")), BUILT):
             # A fault is an error of the program, not its end.
             self.assertIn(done.status, (0, 1), done)
             self.assertNotIn("plan", done.output)
-        self.run_block(loop, env=env)
-        self.run_block(personas, env=env)
+        self.run_block(loop, env=BUILT)
+        self.run_block(personas, env=BUILT)
 
     @runs("docs/testing.md", "export LD_LIBRARY_PATH=build/tests-gcc", "LD_LIBRARY_PATH=build/g/")
     def test_fake_gpus(self, cuda, hip):
@@ -227,6 +231,57 @@ class Library(Pages):
         printed = self.run_block(cuda, ("drivers", "drivers:%s" % place.BUILD))
         self.assertRegex(printed[1], r"\n  cuda +available")
         self.assertRegex(self.run_block(hip)[0], r"\n  hip +available")
+
+
+class Tutorial(Pages):
+    """Nothing selects soft0 here, except the commands."""
+
+    page = "docs/tutorial.md"
+
+    def setUp(self):
+        if any(pathlib.Path("/sys/class/infiniband").glob("*")):
+            self.skipTest("this machine has a NIC, and the page shows one without")
+        super().setUp()
+        (self.work / "examples").symlink_to(blocks.ROOT / "examples")
+
+    def run_block(self, block, *replaced, statuses=(), env=None):
+        commands = [UNSET, *self.commands(block, *replaced)]
+        return self.check(self.shell(commands, {**BUILT, **(env or {})}), [0, *statuses])
+
+    @runs(page, "cc examples/first.c")
+    def test_one_process(self, block):
+        self.run_block(block, statuses=[0, 1])
+
+    @runs(page, "cc examples/two_processes.c")
+    def test_two_processes(self, block):
+        # The page has exported it before.
+        self.run_block(block, ("./two_processes", "PIER_DEVICE=soft0 ./two_processes"))
+
+    @runs(page, "unset PIER_DEVICE")
+    def test_a_copy(self, block):
+        self.run_block(block, ("100M", "1M"))
+
+    @runs(page, "pier cp model.bin node2:/scratch/", "pier cp --remote-pier", "ssh node2 pier doctor")
+    def test_a_host_without_a_nic(self, bare, path, doctor):
+        self.run_block(path, ("/opt/pier/bin", str(self.folder / "bin")), (":/", ":"), statuses=[3])
+        done = self.shell(self.commands(bare, (":/", ":")))
+        self.assertEqual(done[0].status, 0, "with the variable, which a NIC makes unnecessary")
+        done, = self.shell(doctor.commands())
+        self.assertIn(done.status, DOCTOR)
+        self.assertRegex(done.output, r"^pier doctor: ")
+
+    @runs(page, "bash: pier: command not found")
+    def test_a_host_without_pier(self, block):
+        (self.folder / "hosts/node2/.profile").write_text("PATH=/usr/bin:/bin\n")
+        done, = self.shell(self.commands(block, (":/", ":")))
+        self.assertEqual(done.status, 4)
+        # Each shell has its own words.
+        self.assertEqual(place.absent(done.command.shown[1:], done.output), [], done.output)
+
+    @runs(page, "pier cp --device soft0", "pier perf --device soft0")
+    def test_two_hosts(self, copies, perf):
+        self.run_block(copies, (":/", ":"))
+        self.run_block(perf)
 
 
 class Repository(Pages):
@@ -245,23 +300,18 @@ class Repository(Pages):
 class Accounts(unittest.TestCase):
     """Each block is run, or stands in the file not_run."""
 
-    def subjects(self):
-        return RUN + [(entry.page, entry.start) for entry in NOT_RUN]
+    def known(self):
+        """(page, start) of the blocks that are run or in the file, each with its block."""
+        subjects = RUN + [(entry.page, entry.start) for entry in NOT_RUN]
+        return [(subject, blocks.find(BLOCKS, *subject)) for subject in subjects]
 
-    def unknown(self):
-        """The blocks that are neither run nor in the file."""
-        known = [block for page, start in self.subjects() for block in blocks.matching(BLOCKS, page, start)]
-        return [block for block in BLOCKS if block not in known]
-
-    def test_each_entry_is_one_block(self):
-        for page, start in self.subjects():
-            found = blocks.matching(BLOCKS, page, start)
-            self.assertEqual(len(found), 1, "%s: %s: %d blocks have a line that starts so" % (
-                page, start, len(found)))
+    def test_each_entry_has_a_block(self):
+        self.assertEqual([subject for subject, block in self.known() if not block], [],
+                         "no block has a line that starts so")
 
     def test_no_block_has_two_entries(self):
-        found = [block for page, start in self.subjects() for block in blocks.matching(BLOCKS, page, start)]
-        self.assertEqual([str(block) for block, count in collections.Counter(found).items() if count > 1], [])
+        count = collections.Counter(block for _, block in self.known())
+        self.assertEqual([str(block) for block in count if count[block] > 1], [])
 
     def test_each_entry_has_a_reason(self):
         for entry in NOT_RUN:
@@ -277,7 +327,8 @@ class Accounts(unittest.TestCase):
                 self.assertTrue(word in (blocks.ROOT / file).read_text(), entry)
 
     def test_blocks_that_are_not_run_do_not_increase(self):
-        unknown = self.unknown()
+        known = {block for _, block in self.known()}
+        unknown = [block for block in BLOCKS if block not in known]
         excluded = [entry for entry in NOT_RUN if entry.kind == "excluded"]
         for block in unknown:
             print("# not run, without a reason: %s" % block)
