@@ -84,7 +84,7 @@ class Case(unittest.TestCase):
     def environment(self, **more):
         name, value = self.token.split("=")
         environment = {k: v for k, v in os.environ.items()
-                       if k not in ("PIER_RSH", "PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH")}
+                       if k not in ("PIER_RSH", "PIER_REMOTE_PIER", "PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH")}
         environment.update(more)
         environment[name] = value
         environment.setdefault("PIER_DEVICE", "soft0")

@@ -131,14 +131,32 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
         self.assertEqual((words[0], words[8:10]), ("-A", ["somewhere", "--"]))
         self.assertTrue(all(word.startswith("-o") for word in words[1:8]), words)
 
-    def recorded(self, name, words=""):
+    def test_the_port_is_passed_to_ssh(self):
+        self.assertEqual(self.recorded("ssh", " -A -p1", "--port", "2222")[:3], ["-p2222", "-A", "-p1"])
+        self.assertEqual(self.recorded("ssh", " -A" * 62, "--port=1")[:63], ["-p1"] + ["-A"] * 62)
+        for line in ("my-ssh", "sudo ssh"):
+            self.refused(2, "--port is for ssh.* runs '%s': write the port" % line.split()[0], "cp", "--rsh",
+                         line, "--port", "22", self.file("source", 1), "somewhere:x")
+
+    def test_the_environment_has_the_default_of_remote_pier(self):
+        source = self.file("source", 10)
+        self.copy(source, "somewhere:x", env={**self.stub, "PIER_REMOTE_PIER": PIER})
+        self.check_same(source, self.home / "x")
+        self.copy("--remote-pier", PIER, source, "somewhere:y",
+                  env={**self.stub, "PIER_REMOTE_PIER": "/nowhere"})
+        result = self.run_pier("cp", source, "somewhere:z",
+                               env={**self.stub, "PIER_REMOTE_PIER": "/nowhere"})
+        self.assertEqual(result.status, 4)
+        self.assertIn("status 127; is pier installed there?", result.stderr)
+
+    def recorded(self, name, words="", *options):
         """The arguments before the host that a remote shell of this name receives."""
         shell = self.folder / name
         record = self.folder / "words"
         shell.write_text('#!/bin/sh\nwhile [ "$1" != somewhere ]; do echo "$1"; shift; done '
                          '>"%s"\nexec "%s" "$@"\n' % (record, STUB_SHELL))
         shell.chmod(0o755)
-        self.copy("--rsh", "'%s'%s" % (shell, words), "--remote-pier", PIER,
+        self.copy("--rsh", "'%s'%s" % (shell, words), *options, "--remote-pier", PIER,
                   self.file("source", 10), "somewhere:x", env={"STUB_HOME": str(self.home)})
         return record.read_text().split()
 

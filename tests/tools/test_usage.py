@@ -74,11 +74,11 @@ class Usage(Case):
     def test_options_of_other_programs_are_answered(self):
         for command, word, answer in (
                 ("cp", "-a", "-rp"), ("cp", "-avz", "-rp"), ("cp", "--archive", "-rp"),
-                ("cp", "-R", "-r copies"), ("cp", "-P", "--continue and --progress"),
+                ("cp", "-R", "-r copies"), ("cp", "-P", "--port is scp's -P; --continue and --progress are rsync's"),
                 ("cp", "-u", "every file"), ("cp", "-z", "not compressed"), ("cp", "--delete", "kept"),
                 ("cp", "--partial", "--continue"), ("cp", "--include=*.c", "--exclude"),
                 ("cp", "-i", "ssh -i"), ("cp", "-f", "always replaced"), ("cp", "-J", "--rsh"),
-                ("perf", "-F", "omit it"), ("perf", "-R", "rdma_cm"), ("perf", "-p", "--rsh"),
+                ("perf", "-F", "omit it"), ("perf", "-R", "rdma_cm"), ("perf", "-p", "--port"),
                 ("perf", "-i", "port=N"), ("perf", "--report_gbits", "Gbit/s"),
                 ("perf", "--run_infinitely", "-D"), ("perf", "--use_cuda=0", "--src-mem")):
             with self.subTest((command, word)):
@@ -140,6 +140,7 @@ class Usage(Case):
                 "--threads": ("0", "65", "two"),
                 "--bwlimit": ("0", "fast", "1M/s", "1023"),
                 "--timeout": ("", "0", "-1", "x", "nan", "inf", "5s", "86401"),
+                "--port": ("", "0", "65536", "ssh"),
                 "--channel": ("tclass=1", "tc", "tc=256", "tc=-1", "sl=16", "tc=1" * 99),
                 "--src-mem": ("", "x" * 64),
                 "--dst-mem": ("", "x" * 64),

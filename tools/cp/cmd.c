@@ -314,7 +314,8 @@ static int prepare_copy(struct copy *copy)
 		return -1;
 	if (!copy->host)
 		return 0;
-	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
+	if (split_shell(copy->options->rsh, copy->options->port, &copy->shell,
+			&copy->failure) < 0)
 		return -1;
 	if (copy->options->settings.chain)
 		return open_chain(copy);

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "options.h"
+#include "remote/start.h"
 #include "units.h"
 
 int refuse_usage(const char *complaint)
@@ -96,7 +97,9 @@ static const struct option_row rows[] = {
 	{ 0 },
 	{ 'e', "rsh", "COMMAND", "remote shell (default PIER_RSH, or ssh); %h: the host",
 	  option_text, AT(rsh) },
-	{ 0, "remote-pier", "PATH", "path of pier on HOST (default pier)", option_text,
+	{ 0, "port", "N", "port of ssh on HOST", option_number, AT(port), 1, UINT16_MAX },
+	{ 0, "remote-pier", "PATH",
+	  "path of pier on HOST (default PIER_REMOTE_PIER, or pier)", option_text,
 	  AT(remote_pier) },
 	{ 0 },
 	{ 0, "progress", NULL, "show progress even if standard error is no terminal",
@@ -117,9 +120,7 @@ static const struct option_habit habits[] = {
 	  "-rp copies trees with links, modes and times, but not owners, ACLs, extended "
 	  "attributes and hard links" },
 	{ "-R", "-r copies directories" },
-	{ "-P",
-	  "--continue and --progress are rsync's -P; scp's -P is a part of --rsh 'ssh -p "
-	  "PORT'" },
+	{ "-P", "--port is scp's -P; --continue and --progress are rsync's" },
 	{ "--partial --append --inplace",
 	  "--continue keeps what has arrived and copies the rest" },
 	{ "-u --update", "every file is copied, also those that DST has already" },
@@ -358,7 +359,6 @@ static void limit_chunks(struct cp_settings *settings)
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 		     int *ret_status)
 {
-	const char *rsh = secure_getenv("PIER_RSH");
 	struct cp_options *options = ret_options;
 	int count;
 
@@ -369,8 +369,8 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 			      .verify = true },
 		.source_memory = "",
 		.destination_memory = "",
-		.rsh = rsh && rsh[0] ? rsh : "ssh",
-		.remote_pier = "pier",
+		.rsh = variable_or("PIER_RSH", "ssh"),
+		.remote_pier = variable_or("PIER_REMOTE_PIER", "pier"),
 	};
 	count = parse_options(&cp_option_table, argc, argv, options, ret_status);
 	if (count < 0)

@@ -23,6 +23,7 @@ struct cp_options {
 	const char *source_memory, *destination_memory; /* "": choose */
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;
+	uint32_t port; /* of ssh; 0: its default */
 	bool recursive, progress, json, quiet, verbose;
 };
 

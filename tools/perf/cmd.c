@@ -415,7 +415,8 @@ static int prepare_measurement(struct measurement *measurement)
 
 	if (!options->host)
 		return 0;
-	if (split_shell(options->rsh, &measurement->shell, &measurement->failure) < 0)
+	if (split_shell(options->rsh, options->port, &measurement->shell,
+			&measurement->failure) < 0)
 		return -1;
 	find_peer_addresses(options->host, &measurement->shell, measurement->place.device,
 			    &measurement->peers);

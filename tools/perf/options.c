@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "failure.h"
 #include "options.h"
+#include "remote/start.h"
 #include "units.h"
 
 enum {
@@ -374,7 +375,9 @@ static const struct option_row rows[] = {
 	{ 0 },
 	{ 0, "rsh", "COMMAND", "remote shell (default PIER_RSH, or ssh); %h: the host",
 	  option_text, AT(rsh) },
-	{ 0, "remote-pier", "PATH", "path of pier on HOST (default pier)", option_text,
+	{ 0, "port", "N", "port of ssh on HOST", option_number, AT(port), 1, UINT16_MAX },
+	{ 0, "remote-pier", "PATH",
+	  "path of pier on HOST (default PIER_REMOTE_PIER, or pier)", option_text,
 	  AT(remote_pier) },
 	{ 0, "timeout", "SECONDS", "fail after this long without an answer (default 30)",
 	  option_seconds, AT(settings.timeout_ms), 0.1, 86400 },
@@ -389,9 +392,7 @@ static const struct option_habit habits[] = {
 	{ "-F --CPU-freq", "omit it; the frequency of the CPU is not checked" },
 	{ "-R --rdma_cm -z --comm_rdma_cm",
 	  "omit it; the sides meet over the remote shell, without rdma_cm" },
-	{ "-p --port",
-	  "omit it; HOST is reached through the remote shell, whose port is a part of "
-	  "--rsh 'ssh -p N'" },
+	{ "-p", "omit it; HOST is reached through ssh, whose port --port sets" },
 	{ "-i --ib-port", "--channel port=N chooses the port of the NICs" },
 	{ "--ib-dev", "-d or --device names the NICs" },
 	{ "--report_gbits", "omit it; the table has GB/s and Gbit/s" },
@@ -426,7 +427,6 @@ const struct option_table perf_option_table = {
 int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
 		       int *ret_status)
 {
-	const char *rsh = secure_getenv("PIER_RSH");
 	struct perf_options options = {
 		.settings = { .duration_ms = 1000,
 			      .warm_up_ms = 100,
@@ -437,8 +437,8 @@ int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
 			      .timeout_ms = 30000 },
 		.source_memory = "",
 		.destination_memory = "",
-		.rsh = rsh && rsh[0] ? rsh : "ssh",
-		.remote_pier = "pier",
+		.rsh = variable_or("PIER_RSH", "ssh"),
+		.remote_pier = variable_or("PIER_REMOTE_PIER", "pier"),
 	};
 	int count = parse_options(&perf_option_table, argc, argv, &options, ret_status);
 

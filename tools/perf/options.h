@@ -18,6 +18,7 @@ struct perf_options {
 	uint32_t size_count;
 	const char *source_memory, *destination_memory, *device, *remote_device;
 	const char *rsh, *remote_pier;
+	uint32_t port; /* of ssh; 0: its default */
 	enum perf_format format;
 	bool histogram, quiet, verbose;
 };

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <poll.h>
 #include <signal.h>
@@ -44,7 +45,32 @@ static char *next_word(char **text)
 	return word;
 }
 
-int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failure)
+/* Returns whether the file name of the first word is "ssh". */
+static bool shell_is_ssh(const struct shell *shell)
+{
+	const char *slash = strrchr(shell->words[0], '/');
+
+	return strcmp(slash ? slash + 1 : shell->words[0], "ssh") == 0;
+}
+
+/* Before the user's own options: ssh uses the first value of each. */
+static int add_port(struct shell *shell, uint32_t port, struct failure *failure)
+{
+	if (!shell_is_ssh(shell))
+		return fail(failure, EXIT_USAGE,
+			    "--port is for ssh, and --rsh or PIER_RSH runs '%s': write "
+			    "the port into that command",
+			    shell->words[0]);
+	snprintf(shell->port, sizeof(shell->port), "-p%" PRIu32, port);
+	memmove(shell->words + 2, shell->words + 1,
+		shell->count * sizeof(shell->words[0]));
+	shell->words[1] = shell->port;
+	shell->count++;
+	return 0;
+}
+
+int split_shell(const char *rsh, uint32_t port, struct shell *ret_shell,
+		struct failure *failure)
 {
 	char *rest = ret_shell->bytes, *word = NULL;
 
@@ -58,15 +84,14 @@ int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failur
 	if (ret_shell->count == 0 || next_word(&rest))
 		return fail(failure, EXIT_USAGE,
 			    "--rsh must be a command of 1 to %d words", SHELL_WORDS_MAX);
-	return 0;
+	return port ? add_port(ret_shell, port, failure) : 0;
 }
 
-/* Returns whether the file name of the first word is "ssh". */
-static bool shell_is_ssh(const struct shell *shell)
+const char *variable_or(const char *name, const char *value)
 {
-	const char *slash = strrchr(shell->words[0], '/');
+	const char *found = secure_getenv(name);
 
-	return strcmp(slash ? slash + 1 : shell->words[0], "ssh") == 0;
+	return found && found[0] ? found : value;
 }
 
 /*

@@ -15,18 +15,27 @@ enum {
 	SHELL_COMMAND_MAX = 2 * SHELL_BYTES_MAX,
 	/* The words, options for ssh, the host, the command of the other side, and NULL.
 	 */
-	SHELL_ARGV_MAX = SHELL_WORDS_MAX + 16,
+	SHELL_ARGV_MAX = SHELL_WORDS_MAX + 17,
 };
 
 /* The command line of a remote shell, in words. It points into itself: do not copy it. */
 struct shell {
 	char bytes[SHELL_BYTES_MAX];
-	char *words[SHELL_WORDS_MAX + 1]; /* NULL after the last */
+	char *words[SHELL_WORDS_MAX + 2]; /* NULL after the last */
 	size_t count;			  /* at least 1 */
+	char port[16];			  /* the option of ssh */
 };
 
-/* Split rsh at blanks; quotes, as in 'a b' or "a b", keep a word together. */
-int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failure);
+/*
+ * Split rsh at blanks; quotes, as in 'a b' or "a b", keep a word together.
+ *
+ * port  that ssh(1) connects to, or 0; fails if the shell is not ssh
+ */
+int split_shell(const char *rsh, uint32_t port, struct shell *ret_shell,
+		struct failure *failure);
+
+/* The value of a variable of the environment, or the default if it is unset or empty. */
+const char *variable_or(const char *name, const char *value);
 
 /* The server process that the client started. Zero the struct first. */
 struct remote {
