@@ -2,15 +2,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generates the manual pages of section 3 from the comments of the public headers.
 
-    generate.py --list HEADER...                    print the names of the pages
-    generate.py --date DATE --output DIR HEADER...  write the pages
+    generate.py --list HEADER...  print the names of the pages
+    generate.py --date DATE --examples FILE --first FILE --output DIR HEADER...
+                                  write the pages
 
 A comment and the functions that follow it become one page, named after the first
 function; the other functions become links to it. The first comment of a header,
 which describes the whole header, and the types become a page named after the header.
+
+The function example_NAME() of the file of examples, a program that a test runs, is the
+example of <pier/NAME.h>. The pages of that header's functions refer to it. --first names
+the whole program that pier(3) shows.
 """
 
 import argparse
+import errno
+import os
 import pathlib
 import re
 import textwrap
@@ -19,7 +26,16 @@ COMMENT = re.compile(r"/\*\*(.*?)\*/\n?", re.DOTALL)
 FUNCTION = re.compile(r"PIER_API\b[^;{]*?\b(\w+)\s*\([^;]*;", re.DOTALL)
 INLINE = re.compile(r"^static inline (.*?)\n\{.*?^\}", re.DOTALL | re.MULTILINE)
 ITEM = re.compile(r"^(\w[\w, ]*?|\[.*?\)) {2,}(\S.*)$")
-SECTIONS = ("RETURN VALUES", "ERRORS")
+# A function with its parentheses, or a page with its section, as words of their own.
+REFERENCE = re.compile(r"(?:(?<=\s)|^)(\(?)([\w-]+)\((\d?)\)([.,;:)]*)(?=\s|$)")
+MENTIONED = re.compile(r"\b([\w-]+)\((\d?)\)|<(pier)/(\w+)\.h>")
+ERROR = re.compile(r"(-E[A-Z0-9]+(?:(?:,| or) -E[A-Z0-9]+)*)(\.?)(?: (.*))?$", re.DOTALL)
+EXAMPLE = re.compile(r"^/\* ([^\n]*?) \*/\n(static int example_(\w+)\(.*?^}$)",
+                     re.DOTALL | re.MULTILINE)
+# Examples that are too long for a page.
+FILES = {"backend": "examples/backend_arena.c"}
+# What NAME may have without being cut after a clause.
+NAME_WIDTH = 84
 
 
 def strip_comment(text):
@@ -32,6 +48,19 @@ def first_sentence(text):
     paragraph = " ".join(re.split(r"\n\s*\n", text)[0].split())
     sentence = re.split(r"(?<=[\w)\"]{2})[.;] |\.$", paragraph)[0]
     return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() else sentence
+
+
+def shorten(sentence):
+    """Its first clause, if it is too long for NAME."""
+    if len(sentence) <= NAME_WIDTH:
+        return sentence
+    for ends in ": ", ", |; |\\. | \\(":
+        for end in re.finditer(ends, sentence):
+            clause = sentence[:end.start()]
+            if len(clause.split()) >= 3 and all(clause.count(a) == clause.count(b)
+                                                for a, b in ("()", "[]")):
+                return clause
+    return sentence
 
 
 class Block:
@@ -64,7 +93,7 @@ class Header:
         self.general = "" if self.blocks[0].code[:1].strip() else self.blocks[0].text
         self.types = [block for block in self.blocks
                       if not block.functions and block.code[:1].strip()]
-        self.about = first_sentence(self.general) if self.general else \
+        self.about = shorten(first_sentence(self.general)) if self.general else \
             "functions and types of <pier/%s>" % self.name
         self.has_page = all(self.page not in block.functions for block in self.pages)
 
@@ -74,9 +103,23 @@ def escape(line):
     return "\\&" + line if line.startswith((".", "'")) else line
 
 
+def refer(match):
+    """A reference as a line of its own."""
+    before, name, section, ends = match.groups()
+    macro = "Xr %s %s" % (name, section or 3) if section or name.startswith("pier_") \
+        else "Fn " + name
+    macro = "Pf ( " + macro if before else macro
+    return "\n." + " ".join([macro, *ends]) + "\n"
+
+
 def prose(line):
     """Running text, with one sentence per line, as mdoc requires."""
-    return "\n".join(map(escape, re.sub(r"(?<=[\w)\"][.]) (?=[A-Z])", "\n", line).split("\n")))
+    out = []
+    for sentence in re.sub(r"(?<=[\w)\"][.]) (?=[A-Z])", "\n", line).split("\n"):
+        # Escaped before the references, which are macros.
+        for part in REFERENCE.sub(refer, escape(sentence)).split("\n"):
+            out += [part.strip()] if part.strip() else []
+    return "\n".join(out)
 
 
 def literal(text):
@@ -91,9 +134,9 @@ def declaration(text):
 
 
 def declarations(code):
-    code = re.sub(r"\bPIER_API ", "", COMMENT.sub("", code))
-    return "\n".join(declaration(" ".join(one.split()) + ";")
-                     for one in code.split(";") if one.strip())
+    code = re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL)
+    return "\n".join(declaration(" ".join(one[0][len("PIER_API "):].split()).replace("( ", "("))
+                     for one in FUNCTION.finditer(code))
 
 
 def paragraph(lines):
@@ -113,25 +156,51 @@ def paragraph(lines):
     return out + ([".El"] if in_list else [])
 
 
-def body(text):
-    """The sections DESCRIPTION, RETURN VALUES and ERRORS."""
-    sections = {"DESCRIPTION": [], "RETURN VALUES": [], "ERRORS": []}
+def errors(text):
+    """A list of errors, and the sentences before, between and after them."""
+    out, in_list = [], False
+    for part in re.split(r"; (?=-E|others |those )|(?<=[.;]) (?=-E)", " ".join(text.split())):
+        error = ERROR.match(part)
+        if not error:
+            out += ([".El", ".Pp"] if in_list else [".Pp"] if out else [])
+            out.append(prose(part[0].upper() + part[1:].rstrip(";.") + "."))
+            in_list = False
+            continue
+        codes, stop, text = error.groups()
+        text, _, after = ("", "", text) if stop else re.match(
+            r"(.*?)([.] (?=[A-Z])|$)(.*)", text or "").groups()
+        out += [] if in_list else [".Bl -tag -width Er"]
+        in_list = True
+        codes = re.split(", | or ", codes)
+        out.append(".It " + " , ".join("Er \\" + code for code in codes))
+        out.append(prose(text.rstrip(".")) if text else
+                   os.strerror(getattr(errno, codes[0][1:])))
+        if after:
+            out += [".El", ".Pp", prose(after.rstrip(".;") + ".")]
+            in_list = False
+    return out + ([".El"] if in_list else [])
+
+
+def body(text, examples):
+    """The sections DESCRIPTION, RETURN VALUES, EXAMPLES and ERRORS."""
+    sections = {"DESCRIPTION": [], "RETURN VALUES": [], "EXAMPLES": examples, "ERRORS": []}
     where = "DESCRIPTION"
     for chunk in re.split(r"\n[ ]*\n", text):
         if chunk.startswith("Returns"):
             where = "RETURN VALUES"
         elif chunk.startswith("Errors:"):
+            sections["ERRORS"] += errors(chunk[len("Errors:"):])
             where = "ERRORS"
-            chunk = chunk[len("Errors:"):].strip()
+            continue
         elif where == "ERRORS":
             where = "DESCRIPTION"
         lines = paragraph(chunk.split("\n"))
         if sections[where] and not lines[0].startswith(".B"):
             lines.insert(0, ".Pp")
         sections[where] += lines
-    out = [".Sh DESCRIPTION"] + sections["DESCRIPTION"]
-    for name in SECTIONS:
-        out += [".Sh " + name] + sections[name] if sections[name] else []
+    out = []
+    for name, lines in sections.items():
+        out += [".Sh " + name] + lines if lines else []
     return out
 
 
@@ -140,25 +209,44 @@ def top(name, names, about, header):
             ".Nm " + names[-1], ".Nd " + escape(about), ".Sh SYNOPSIS", ".In pier/" + header]
 
 
-def see_also(*pages):
-    names = ["pier", *pages]
-    return [".Sh SEE ALSO", *[".Xr %s 3 ," % name for name in names[:-1]],
-            ".Xr %s 3" % names[-1]]
+def see_also(text, own, *pages):
+    """What a comment names, besides the functions of its own page, and other pages."""
+    found = {(page, "3") for page in pages}
+    for name, section, folder, header in MENTIONED.findall(text):
+        if section or name.startswith("pier_") or folder:
+            found.add((folder + "_" + header if folder else name, section or "3"))
+    found = sorted(found - {(name, "3") for name in own} - {("pier_pier", "3")},
+                   key=lambda page: (page[1], page[0]))
+    return [".Sh SEE ALSO", *[".Xr %s %s ," % page for page in found[:-1]],
+            ".Xr %s %s" % found[-1]]
 
 
-def function_page(header, block):
+def example_lines(header, examples):
+    name = header.name[:-2]
+    if name in FILES:
+        return ["See", ".Pa " + FILES[name], "of the sources."]
+    sentence, code = examples.get(name, ("", ""))
+    return [prose(sentence), *literal(code)] if code else []
+
+
+def function_page(header, block, examples):
     names = list(dict.fromkeys(block.functions))
-    see = [header.page] if header.has_page else []
-    lines = top(names[0], names, first_sentence(block.text), header.name)
-    lines += literal(declarations(block.code)) + body(block.text)
-    lines += see_also(*see)
+    example = example_lines(header, examples)
+    if example and header.has_page:
+        example = ["See", ".Xr %s 3 ." % header.page]
+    lines = top(names[0], names, shorten(first_sentence(block.text)), header.name)
+    lines += literal(declarations(block.code)) + body(block.text, example)
+    lines += see_also(block.text, names, "pier", *[header.page] if header.has_page else [])
+    lines = [re.sub(r"(?m)^(\.(?:Pf \( )?)Xr (%s) 3" % "|".join(names), r"\1Fn \2", line)
+             for line in lines]
     return names[0], lines, names[1:]
 
 
-def header_page(header):
+def header_page(header, examples):
     name = header.page
     lines = top(name, [name], header.about, header.name)
-    lines += body(header.general) if header.general else []
+    lines += body(header.general or header.about[0].upper() + header.about[1:] + ".",
+                  example_lines(header, examples))
     if header.types:
         lines.append(".Sh TYPES AND CONSTANTS")
     for block in header.types:
@@ -170,31 +258,33 @@ def header_page(header):
     for block in header.pages:
         names = list(dict.fromkeys(block.functions))
         lines += [".It " + " , ".join("Xr %s 3" % n for n in names),
-                  escape(first_sentence(block.text))]
-    return name, lines + ([".El"] if header.pages else []) + see_also(), []
+                  prose(shorten(first_sentence(block.text)))]
+    lines += [".El"] if header.pages else []
+    return name, lines + see_also(header.general, [name], "pier"), []
 
 
-def overview(headers):
+def overview(headers, first):
     lines = [".Dt PIER 3", ".Os", ".Sh NAME", ".Nm pier",
              ".Nd transfers data directly between device memory and an RDMA NIC", ".Sh LIBRARY",
              "libpier", ".Sh SYNOPSIS", ".In pier/pier.h", ".Pp",
-             ".Li cc file.c $(pkg-config --cflags --libs pier)", ".Sh DESCRIPTION",
+             ".Dl cc file.c $(pkg-config --cflags --libs pier)", ".Sh DESCRIPTION",
              "Functions return 0 or a negative errno, unless their page says otherwise;",
              ".Xr pier_error_message 3", "returns the reason in one sentence.",
              "Output parameters come last and are written only on success.",
              "Each page below describes one header.", ".Bl -tag -width Ds"]
-    for header in headers:
+    for header in sorted(headers, key=lambda header: header.page):
         lines += [".It Xr %s 3" % header.page, header.about]
-    return "pier", lines + [".El", ".Sh SEE ALSO", ".Xr pier 1"], []
+    return "pier", lines + [".El", ".Sh EXAMPLES", "A complete program:", *literal(first),
+                            ".Sh SEE ALSO", ".Xr pier 1 ,", ".Xr pier 7"], []
 
 
-def pages(headers):
-    yield overview(headers)
+def pages(headers, examples, first):
+    yield overview(headers, first)
     for header in headers:
         if header.has_page:
-            yield header_page(header)
+            yield header_page(header, examples)
         for block in header.pages:
-            yield function_page(header, block)
+            yield function_page(header, block, examples)
 
 
 def write(folder, date, name, lines, links):
@@ -209,11 +299,18 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--date")
     parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--examples", type=pathlib.Path)
+    parser.add_argument("--first", type=pathlib.Path)
     parser.add_argument("headers", nargs="+", type=pathlib.Path)
     options = parser.parse_args()
     headers = [Header(path) for path in options.headers
                if "\nPIER_BEGIN_DECLS\n" in path.read_text()]
-    for name, lines, links in pages(headers):
+    examples, first = {}, ""
+    if options.output:
+        examples = {header: (sentence, code) for sentence, code, header in
+                    EXAMPLE.findall(options.examples.read_text())}
+        first = options.first.read_text().rstrip("\n")
+    for name, lines, links in pages(headers, examples, first):
         if options.list:
             print("\n".join(page + ".3" for page in [name, *links]))
         else:

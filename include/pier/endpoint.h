@@ -10,6 +10,8 @@
 
 PIER_BEGIN_DECLS
 
+/** Endpoints: what a peer needs to connect to a channel, and its wire and text forms. */
+
 /** The most bytes of an endpoint's address. */
 #define PIER_ENDPOINT_ADDRESS_MAX 192
 

@@ -6,6 +6,8 @@
 
 PIER_BEGIN_DECLS
 
+/** The library's log messages: which ones there are, and where they go. */
+
 /** Importance of a message. Each level includes those before it. */
 enum pier_log_level {
 	PIER_LOG_NONE = 0,    /**< no messages */

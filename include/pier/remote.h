@@ -10,6 +10,8 @@
 
 PIER_BEGIN_DECLS
 
+/** Remote regions, their parts, and their wire and text forms. */
+
 /**
  * Remote regions: the description that a peer needs to read or write a range of memory.
  *

@@ -261,10 +261,9 @@ PIER_API int pier_ring_progress(struct pier_ring *ring);
  * of pier_channel_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or,
  * if another request broke the channel, the error of that request; -EPIPE if the call
  * that posted it stopped the channel at its own deadline or was interrupted. If the bytes
- * have arrived and cannot be made visible to the device, `missing` is 0. Other errors:
- * -ETIMEDOUT the fill did not end in time; -ENODATA no fill has begun that was not
- * returned; -EINVAL timeout_ms is invalid; -EINTR pier_interrupt_set(); others of
- * poll(2).
+ * have arrived and cannot be made visible to the device, `missing` is 0. -ETIMEDOUT the
+ * fill did not end in time; -ENODATA no fill has begun that was not returned; -EINVAL
+ * timeout_ms is invalid; -EINTR pier_interrupt_set(); others of poll(2).
  */
 PIER_API int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 			    struct pier_ring_slot *ret_slot);

@@ -11,6 +11,8 @@
 
 PIER_BEGIN_DECLS
 
+/** The verbs objects behind those of pier, and protection domains of other programs. */
+
 /**
  * Return the verbs object behind a pier object, for direct use with libibverbs.
  * <pier/pier.h> does not include this header.

@@ -227,6 +227,10 @@ class Usage(Case):
                 continue
             with self.subTest(command["name"]):
                 text = (MAN / ("pier-%s.1" % command["name"])).read_text()
+                synopsis = text.split(".Sh SYNOPSIS")[1].split(".Sh ")[0]
+                for option in command["options"]:
+                    self.assertRegex(synopsis, r"Fl (.*\| )?-%s\b|Fl \w*[%s]\w*\b" % (
+                        option["name"], option["letter"] or "\n"))
                 table = {(o["letter"], o["name"], bool(o["argument"])) for o in command["options"]}
                 page = {(letter or "", name, bool(argument)) for item in
                         re.findall(r"^\.It Fl (.*)", text, re.MULTILINE) for letter, name, argument in
