@@ -229,8 +229,9 @@ class Usage(Case):
                 text = (MAN / ("pier-%s.1" % command["name"])).read_text()
                 synopsis = text.split(".Sh SYNOPSIS")[1].split(".Sh ")[0]
                 for option in command["options"]:
-                    self.assertRegex(synopsis, r"Fl (.*\| )?-%s\b|Fl \w*[%s]\w*\b" % (
-                        option["name"], option["letter"] or "\n"))
+                    self.assertTrue(re.search(r"Fl (.*\| )?-%s\b|Fl \w*[%s]\w*\b" % (
+                        option["name"], option["letter"] or "\n"), synopsis),
+                        "the SYNOPSIS lacks --" + option["name"])
                 table = {(o["letter"], o["name"], bool(o["argument"])) for o in command["options"]}
                 page = {(letter or "", name, bool(argument)) for item in
                         re.findall(r"^\.It Fl (.*)", text, re.MULTILINE) for letter, name, argument in
