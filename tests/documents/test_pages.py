@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -28,6 +29,10 @@ RUN = []
 SCRIPT = "%s\n{ S=$?; printf '\\001%%d\\n' $S; (exit $S); }\n"
 # The exit statuses of `pier doctor`: no complaint, warnings, errors.
 DOCTOR = 0, 6, 7
+# Programs whose --help lists their options, as the pages name them, and where they are.
+PROGRAMS = {name: name for name in ("tests/run", "tests/fresh", "tests/steady", "tests/bench/run.py",
+                                    "tests/carry/build", "tests/vm/guest")}
+PROGRAMS["carried/run"] = "tests/carry/run"
 # For programs that are compiled here.
 BUILT = {"LD_LIBRARY_PATH": str(place.BUILD)}
 FAKE_GPUS = {"LD_LIBRARY_PATH": str(place.DRIVERS)}
@@ -295,6 +300,32 @@ class Repository(Pages):
         (self.work / "build/NAME").symlink_to(place.BUILD)
         self.run_block(commands)
         self.assertTrue((self.work / "compile_commands.json").is_file())
+
+
+class Options(Pages):
+    """Of commands that are not run, because they take long or need root."""
+
+    def listed(self, program):
+        """The words of its --help."""
+        done, = self.shell([blocks.Command("%s --help" % shlex.quote(str(blocks.ROOT / program)), [])])
+        self.assertEqual(done.status, 0, done)
+        return set(re.findall(r"[\w-]+", done.output))
+
+    def used(self, program):
+        """The options, and the suites of tests/run, with which the pages call a program."""
+        call, words = re.compile(r"(?:^|\s)(?:\./)?%s (.*)" % re.escape(program)), set()
+        for entry in NOT_RUN:
+            block = blocks.find(BLOCKS, entry.page, entry.start)
+            for found in filter(None, (call.search(command.text) for command in block.commands())):
+                words |= {word.partition("=")[0] for word in found[1].split()
+                          if word.startswith("--") or program == "tests/run"}
+        return words
+
+    def test_options_and_suites_exist(self):
+        for program, place_of_it in PROGRAMS.items():
+            words = self.used(program)
+            self.assertTrue(words, "no page names an option of " + program)
+            self.assertEqual(words - self.listed(place_of_it), set(), program)
 
 
 class Accounts(unittest.TestCase):
