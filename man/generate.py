@@ -46,7 +46,7 @@ def strip_comment(text):
 
 def first_sentence(text):
     paragraph = " ".join(re.split(r"\n\s*\n", text)[0].split())
-    sentence = re.split(r"(?<=[\w)\"]{2})[.;] |\.$", paragraph)[0]
+    sentence = re.split(r"(?<=[\w()\"]{2})[.;] |\.$", paragraph)[0]
     return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
