@@ -8,6 +8,7 @@
 #include "extensible.h"
 #include "log.h"
 #include "object.h"
+#include "text.h"
 
 static void mark_forked_objects(void);
 
@@ -190,16 +191,15 @@ void pier_object_log_below(const struct pier_object *ancestor)
 
 void pier_object_print_counts(const size_t *counts, char *ret_text, size_t size)
 {
-	int kinds = 0, used = 0;
+	int kinds = 0;
 
 	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
 		kinds += counts[kind] > 0;
 	ret_text[0] = '\0';
-	for (int kind = 0; kind < PIER_OBJECT_KINDS && (size_t)used < size; kind++) {
+	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++) {
 		if (counts[kind] == 0)
 			continue;
-		used += snprintf(ret_text + used, size - (size_t)used, "%zu %s%s%s",
-				 counts[kind],
+		pier_append_text(ret_text, size, "%zu %s%s%s", counts[kind],
 				 pier_object_kind_name((enum pier_object_kind)kind),
 				 counts[kind] == 1 ? "" : "s",
 				 kinds > 2    ? ", "

@@ -10,6 +10,7 @@
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/text.h"
 #include "device/device.h"
 #include "device/gid_table.h"
 #include "endpoint.h"
@@ -138,12 +139,11 @@ static int shown_length(size_t length)
 static int refuse_key(const char *source, const char *key, size_t length)
 {
 	char keys[KEY_LIST_SIZE] = "";
-	size_t used = 0;
 
 	for (size_t i = 0; i < MEMBERS; i++)
 		if (members[i].key)
-			used += (size_t)snprintf(keys + used, sizeof(keys) - used, "%s%s",
-						 i ? ", " : "", members[i].key);
+			pier_append_text(keys, sizeof(keys), "%s%s", i ? ", " : "",
+					 members[i].key);
 	return pier_fail(EINVAL, "%s: \"%.*s\" is not KEY=NUMBER; the keys are %s",
 			 source, shown_length(length), key, keys);
 }

@@ -349,7 +349,7 @@ static enum guard choose_guard(const struct pier_cache_entry *entry)
 		return GUARD_OWNED;
 	if (by_hand)
 		return GUARD_CALLER;
-	return pier_is_host_backend(backend) && cache->watching ? GUARD_WATCH
+	return backend == &pier_host_backend && cache->watching ? GUARD_WATCH
 								: GUARD_NONE;
 }
 

@@ -173,7 +173,7 @@ static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
 	*set = (struct pier_cache_set){
 		.backend = backend,
 		.access = access,
-		.by_pointer = backend && (backend->find || pier_is_host_backend(backend)),
+		.by_pointer = backend && (backend->find || backend == &pier_host_backend),
 	};
 	return set;
 }
