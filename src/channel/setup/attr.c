@@ -18,15 +18,11 @@
 enum {
 	RETRIES_MOST = 7,	/* retry counts are 3 bits */
 	LONGEST_SPIN = 1000000, /* in microseconds; PIER_WAIT_POLL serves longer waits */
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
 		       PIER_ACCESS_RELAXED_ORDERING,
 };
 
-_Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, context) + sizeof(void *),
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(channel_attr, context);
 
 static const char attributes[] = "channel attributes";
 
@@ -230,7 +226,8 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   struct pier_channel_attr *ret_attr)
 {
 	struct pier_channel_attr known, environment;
-	int error = PIER_READ_ATTR(attributes, channel_attr, attr, FIRST_SIZE, &known);
+	int error = PIER_READ_ATTR(attributes, channel_attr, attr,
+				   PIER_SIZE_UP_TO(channel_attr, pkey_index), &known);
 
 	if (!error)
 		error = pier_read_environment(&environment);
