@@ -323,7 +323,10 @@ enum {
 		      PIER_TRANSFER_ANNOUNCE,
 };
 
-PIER_ASSERT_NO_PADDING(transfer_attr, stream_size);
+_Static_assert(sizeof(struct pier_transfer_attr) ==
+		       offsetof(struct pier_transfer_attr, stream_size) +
+			       sizeof(uint64_t),
+	       "no padding at the end, where a new field would not change the size");
 
 /* Whether chunks can be announced. */
 static int check_announcing(const struct pier_transfer_attr *attr)

@@ -199,14 +199,11 @@ static int connect_within(struct soft_connection *connection, struct soft_node *
 	return 0;
 }
 
-/* The end with the lower (GID, QPN). */
 static bool precedes_peer(const struct soft_connection *connection,
 			  const struct ibv_qp_attr *attr)
 {
-	int order = memcmp(&connection->node->gid, &attr->ah_attr.grh.dgid,
-			   sizeof(union ibv_gid));
-
-	return order < 0 || (order == 0 && connection->end->qpn < attr->dest_qp_num);
+	return pier_soft_precedes_peer(connection, &attr->ah_attr.grh.dgid,
+				       attr->dest_qp_num);
 }
 
 /*

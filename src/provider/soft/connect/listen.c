@@ -548,7 +548,10 @@ static void hand_over_stream(struct soft_node *node, struct soft_pending *pendin
 	memcpy(stream->proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
 	pier_soft_unwatch(node->engine, stream->fd);
 	pier_soft_tune_stream(stream->fd);
-	pier_soft_store_stream(target, stream);
+	if (pier_soft_prefers_own_call(target, stream))
+		pier_soft_free_stream(stream);
+	else
+		pier_soft_store_stream(target, stream);
 	free_slot(pending);
 }
 

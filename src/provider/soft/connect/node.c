@@ -29,7 +29,10 @@ static struct {
 
 static struct soft_node *find_meeting_locked(void)
 {
-	pier_list_for_each(struct soft_node, node, &registry.nodes, registered) {
+	pier_list_for_each(link, &registry.nodes) {
+		struct soft_node *node = pier_container_of(link, struct soft_node,
+							   registered);
+
 		if (node->pid == getpid() && node->meeting.joined)
 			return node;
 	}
@@ -79,7 +82,10 @@ bool pier_soft_unregister(struct soft_node *node)
 struct soft_node *pier_soft_hold_registry(const union ibv_gid *gid)
 {
 	pier_fork_lock(&registry.lock);
-	pier_list_for_each(struct soft_node, node, &registry.nodes, registered) {
+	pier_list_for_each(link, &registry.nodes) {
+		struct soft_node *node = pier_container_of(link, struct soft_node,
+							   registered);
+
 		/*
 		 * A node that the parent opened before fork(2) has no engine in the
 		 * child.
@@ -132,6 +138,22 @@ bool pier_soft_has_stream(const struct soft_connection *connection,
 {
 	return is_from(&connection->early, gid, qpn) &&
 	       !is_stream_dead(connection->early.fd);
+}
+
+bool pier_soft_precedes_peer(const struct soft_connection *connection,
+			     const union ibv_gid *gid, uint32_t qpn)
+{
+	int order = memcmp(&connection->node->gid, gid, sizeof(*gid));
+
+	return order < 0 || (order == 0 && connection->end->qpn < qpn);
+}
+
+bool pier_soft_prefers_own_call(const struct soft_connection *connection,
+				const struct soft_early_stream *stream)
+{
+	return connection->early.proven &&
+	       pier_soft_has_stream(connection, &stream->gid, stream->qpn) &&
+	       pier_soft_precedes_peer(connection, &stream->gid, stream->qpn);
 }
 
 void pier_soft_free_stream(struct soft_early_stream *early)

@@ -142,6 +142,17 @@ void pier_soft_free_stream(struct soft_early_stream *stream);
 bool pier_soft_has_stream(const struct soft_connection *connection,
 			  const union ibv_gid *gid, uint32_t qpn);
 
+/* Whether this end has the lower (GID, QPN). */
+bool pier_soft_precedes_peer(const struct soft_connection *connection,
+			     const union ibv_gid *gid, uint32_t qpn);
+
+/*
+ * Both ends of a meeting called at the same time, and the stream of this end's own call,
+ * which counts, is still to be adopted: the peer's must not replace it.
+ */
+bool pier_soft_prefers_own_call(const struct soft_connection *connection,
+				const struct soft_early_stream *stream);
+
 /*
  * Makes the stream the link of a queue pair that wants one and has not exchanged anything
  * yet. False: there is no stream, or none from the peer that the queue pair is set to.
