@@ -154,14 +154,6 @@ class Copies(Pages):
         self.run_block(block, (":/", ":"))
         self.check_same(self.work / "model.bin", self.folder / "hosts/trainer-0/scratch/model.bin")
 
-    @runs("docs/kubernetes.md", "pier cp -e 'kubectl", "PIER_SOFT_PEERS=")
-    def test_copies_to_a_pod(self, named, soft):
-        copy = self.folder / "hosts/trainer-0/scratch/model.bin"
-        for block in named, soft:
-            self.run_block(block, (":/", ":"))
-            self.check_same(self.work / "model.bin", copy)
-            copy.unlink()
-
 
 class Tools(Pages):
     @runs("README.md", "pier cp model.bin")
@@ -222,6 +214,11 @@ class Library(Pages):
         printed = self.build_first()[-1]
         text, = re.findall(r"^It prints `(.*)`", (blocks.ROOT / "docs/build.md").read_text(), re.MULTILINE)
         self.assertEqual(printed, text + "\n")
+
+    @runs("docs/verbs.md", "cc examples/from_verbs/before.c")
+    def test_programs_before_and_after(self, block):
+        (self.work / "examples").symlink_to(blocks.ROOT / "examples")
+        self.run_block(block, env={"LD_LIBRARY_PATH": str(place.BUILD)})
 
     @runs("docs/testing.md", "PIER_DEVICE=fault:wc@3", "for n in $(seq 1000)", "PIER_DEVICE=fault:like=mlx5")
     def test_plans_of_faults(self, plans, loop, personas):
