@@ -28,11 +28,12 @@ exec sh -c "exec $*"
 COMPARE = """#!/bin/sh
 exec %s -B %s "$@"
 """
+# Commands run beside its folder. The flags must not contain a blank, which full paths may have.
 PACKAGE = """Name: pier
 Description: as it is built
 Version: 0
-Cflags: -I${pcfiledir}/source/include -I${pcfiledir}/build/include
-Libs: -L${pcfiledir}/build -lpier
+Cflags: -I../packages/source/include -I../packages/build/include
+Libs: -L../packages/build -lpier
 """
 # Depends on the machine: pages show a machine without a NIC.
 NO_NIC = re.compile(r"no usable RDMA device: using")
@@ -55,7 +56,6 @@ def write_programs(folder):
 def write_package(folder):
     folder.mkdir()
     (folder / "pier.pc").write_text(PACKAGE)
-    # The flags must not contain a blank, and these paths may.
     (folder / "source").symlink_to(ROOT)
     (folder / "build").symlink_to(BUILD)
 
