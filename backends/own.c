@@ -20,10 +20,7 @@ int pier_own_find(struct pier_own_list *list, uint64_t address,
 	int result = -ENOENT;
 
 	pier_fork_lock(&list->lock);
-	pier_list_for_each(link, &list->allocations) {
-		struct pier_own_memory *own = pier_container_of(
-			link, struct pier_own_memory, link);
-
+	pier_list_for_each(struct pier_own_memory, own, &list->allocations, link) {
 		if (pier_range_fits(address - own->memory.address, 1,
 				    own->memory.length)) {
 			own->users++;

@@ -370,6 +370,31 @@ static int example_status(const struct pier_result *result)
 	return result->error;
 }
 
+/* Send any number of bytes through a buffer of a fixed size. */
+static int example_stream(struct pier_transfer *transfer, uint64_t length)
+{
+	uint64_t filled = 0;
+	int result = 0;
+
+	while (filled < length && result >= 0) {
+		uint64_t limit = pier_transfer_limit(transfer);
+
+		if (limit > length)
+			limit = length;
+		/* ... fill the buffer with the bytes [filled, limit) ... */
+		filled = limit;
+		result = pier_transfer_extend(transfer, filled);
+		if (!result)
+			result = pier_transfer_wait(transfer, 30000);
+	}
+	pier_transfer_finish(transfer);
+	while (result == 0) {
+		pier_transfer_limit(transfer);
+		result = pier_transfer_wait(transfer, 30000);
+	}
+	return result;
+}
+
 /* Let device code see what the NIC wrote, also through a bounce buffer. */
 static int example_sync(struct pier_mr *mr)
 {
@@ -508,6 +533,50 @@ static void *write_all(void *unused)
 	return unused;
 }
 
+static void *send_stream(void *unused)
+{
+	struct pier_rail rail = {
+		.channel = here, .mr = from, .parts = &target, .count = 1
+	};
+	struct pier_transfer *transfer;
+	struct pier_transfer_attr attr;
+
+	pier_transfer_attr_init(&attr);
+	attr.direction = PIER_TRANSFER_WRITE;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	attr.rails = &rail;
+	attr.rail_count = 1;
+	attr.stream_size = sizeof(memory[0]);
+	CHECK(pier_transfer_create(&attr, &transfer));
+	CHECK(example_stream(transfer, 10 * sizeof(memory[0])));
+	CHECK(pier_transfer_destroy(transfer));
+	return unused;
+}
+
+static void receive_stream(void)
+{
+	struct pier_receiver_rail rail = { .channel = there, .mr = to };
+	struct pier_receiver *receiver;
+	struct pier_receiver_attr attr;
+	uint64_t end;
+	int result;
+
+	pier_receiver_attr_init(&attr);
+	attr.rails = &rail;
+	attr.rail_count = 1;
+	attr.stream_size = sizeof(memory[1]);
+	CHECK(pier_receiver_create(&attr, &receiver));
+	do {
+		result = pier_receiver_wait(receiver, 30000);
+		CHECK(result);
+		CHECK(pier_receiver_arrived(receiver, &end));
+		CHECK(pier_receiver_release(receiver, end));
+	} while (result == 0);
+	if (end != 10 * sizeof(memory[0]))
+		abort();
+	CHECK(pier_receiver_destroy(receiver));
+}
+
 static void use_memory(struct pier_pd *pd)
 {
 	struct pier_mr_range range = pier_mr_range_host(memory, sizeof(memory));
@@ -615,6 +684,16 @@ static void use_transfer(void)
 		abort();
 }
 
+static void use_stream(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, send_stream, NULL))
+		abort();
+	receive_stream();
+	pthread_join(thread, NULL);
+}
+
 int main(void)
 {
 	unsigned char rails[PIER_RAILS_SIZE_MAX];
@@ -645,6 +724,9 @@ int main(void)
 	use_transfer();
 	destroy_ends();
 	/* A receiver that is destroyed leaves its channel broken. */
+	connect_ends(pd);
+	use_stream();
+	destroy_ends();
 	connect_ends(pd);
 	use_receives(pd, &piece);
 	CHECK(example_recovery(there));

@@ -46,7 +46,7 @@ def strip_comment(text):
 
 def first_sentence(text):
     paragraph = " ".join(re.split(r"\n\s*\n", text)[0].split())
-    sentence = re.split(r"(?<=[\w)\"]{2})[.;] |\.$", paragraph)[0]
+    sentence = re.split(r"(?<=[\w()\"]{2})[.;] |\.$", paragraph)[0]
     return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
@@ -159,11 +159,12 @@ def paragraph(lines):
 def errors(text):
     """A list of errors, and the sentences before, between and after them."""
     out, in_list = [], False
-    for part in re.split(r"; (?=-E|others |those )|(?<=[.;]) (?=-E)", " ".join(text.split())):
+    for part in re.split(r"; (?=-E|others |those |the errno )|(?<=[.;:]) (?=-E)", " ".join(text.split())):
         error = ERROR.match(part)
         if not error:
             out += ([".El", ".Pp"] if in_list else [".Pp"] if out else [])
-            out.append(prose(part[0].upper() + part[1:].rstrip(";.") + "."))
+            part = part[0].upper() + part[1:].rstrip(";.")
+            out.append(prose(part if part.endswith(":") else part + "."))
             in_list = False
             continue
         codes, stop, text = error.groups()
@@ -251,7 +252,11 @@ def header_page(header, examples):
         lines.append(".Sh TYPES AND CONSTANTS")
     for block in header.types:
         lines += [".Pp"] if lines[-1] != ".Sh TYPES AND CONSTANTS" else []
-        lines += [prose(line.strip()) for line in block.text.split("\n") if line.strip()]
+        for chunk in re.split(r"\n[ ]*\n", block.text):
+            part = paragraph(chunk.split("\n"))
+            lines += [] if lines[-1].startswith((".Sh", ".Pp")) or part[0].startswith(".B") \
+                else [".Pp"]
+            lines += part
         lines += literal(re.sub(r"\n\n.*", "", block.code, flags=re.DOTALL).strip())
     if header.pages:
         lines += [".Sh FUNCTIONS", ".Bl -tag -width Ds"]

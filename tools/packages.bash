@@ -66,6 +66,7 @@ need_for_tests() {
     need shellcheck have shellcheck
     need mandoc have mandoc
     need man-db have man
+    need abigail-tools have abidiff
     need "$(in_release libze-dev jammy=)" have_header level_zero/ze_api.h
     need libopenmpi-dev have_library ompi-c
     need openmpi-bin have mpirun

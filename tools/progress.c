@@ -16,15 +16,11 @@ enum {
 	BAR_MAX = 40,
 };
 
-/* Writing would block: a pipe is full, or Ctrl-S has stopped the terminal. */
-static bool reader_is_behind(const struct progress *progress)
+bool reader_is_behind(int fd)
 {
-	struct pollfd fd = {
-		.fd = progress->json ? STDOUT_FILENO : STDERR_FILENO,
-		.events = POLLOUT,
-	};
+	struct pollfd pollfd = { .fd = fd, .events = POLLOUT };
 
-	return poll(&fd, 1, 0) == 0;
+	return poll(&pollfd, 1, 0) == 0;
 }
 
 static void print_start(const struct progress *progress)
@@ -159,7 +155,8 @@ void show_progress(struct progress *progress, uint64_t bytes)
 	if (!progress->shown)
 		return;
 	now = now_ns();
-	if (now - progress->drawn_ns < INTERVAL_NS || reader_is_behind(progress))
+	if (now - progress->drawn_ns < INTERVAL_NS ||
+	    reader_is_behind(progress->json ? STDOUT_FILENO : STDERR_FILENO))
 		return;
 	update_rate(progress, bytes, now);
 	progress->drawn_ns = now;

@@ -21,6 +21,10 @@ struct progress {
 	double rate;	     /* bytes per second, mostly of the last seconds */
 };
 
+/* Writing to the descriptor would block: a pipe is full, or Ctrl-S has stopped the
+ * terminal. */
+bool reader_is_behind(int fd);
+
 void begin_progress(struct progress *progress, uint64_t total);
 /* So many bytes need no transfer. The rate does not count them, nor the time up to now.
  */

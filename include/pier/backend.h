@@ -66,6 +66,8 @@ PIER_BEGIN_DECLS
  * For backends: store a sentence for pier_error_message() and return -error.
  *
  * error  a positive errno value
+ *
+ * Returns -error.
  */
 PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
 

@@ -72,9 +72,11 @@ PIER_API struct pier_scatter pier_mr_scatter_unchecked(const struct pier_mr *mr,
 
 /**
  * Make an element, with checks in debug builds only. In code compiled without NDEBUG
- * (assert(3)), these functions have the checks and errors of pier_mr_gather() and
+ * (assert(3)), these functions have the checks of pier_mr_gather() and
  * pier_mr_scatter(). In code compiled with NDEBUG, they check nothing and return 0. Use
  * them in code whose tests run without NDEBUG.
+ *
+ * Errors: those of pier_mr_gather() and pier_mr_scatter(), only without NDEBUG.
  */
 static inline int pier_mr_gather_debug(const struct pier_mr *mr, uint64_t addr,
 				       uint64_t length, struct pier_gather *ret_element)

@@ -285,6 +285,8 @@ PIER_API int pier_ring_wait(struct pier_ring *ring, int timeout_ms);
 
 /**
  * End the current or the next pier_ring_wait(). Any thread may call this.
+ *
+ * Errors: -ECHILD the ring belongs to the parent process.
  */
 PIER_API int pier_ring_wake(struct pier_ring *ring);
 

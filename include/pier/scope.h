@@ -173,7 +173,7 @@ PIER_API int pier_scope_begin(struct pier_channel *channel,
  * If the channel was destroyed inside the scope, the requests that were outstanding
  * then have failed with -ECANCELED.
  *
- * Errors: also -EALREADY the scope was ended before; -ETIMEDOUT, -EIO and others of
+ * Errors: -EALREADY the scope was ended before; -ETIMEDOUT, -EIO and others of
  * pier_work_wait() as the drain_error.
  */
 PIER_API int pier_scope_end(struct pier_scope *scope, int body_error,

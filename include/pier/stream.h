@@ -169,7 +169,11 @@ PIER_API int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret
  */
 PIER_API int pier_receiver_release(struct pier_receiver *receiver, uint64_t end);
 
-/** End the receiver of a stream with an error, as pier_transfer_fail(). */
+/**
+ * End the receiver of a stream with an error, as pier_transfer_fail().
+ *
+ * Errors: those of pier_transfer_fail().
+ */
 PIER_API int pier_receiver_fail(struct pier_receiver *receiver, int error);
 
 PIER_END_DECLS

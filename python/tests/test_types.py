@@ -82,7 +82,8 @@ class Types(unittest.TestCase):
 
     def test_style(self):
         self.assertEqual(tool("ruff", "check", "--no-cache", "--config", CONFIG, "--output-format",
-                              "concise", ROOT / "python", ROOT / "tools/wheel"), "")
+                              "concise", ROOT / "python", ROOT / "tools/pypi.py",
+                              ROOT / "tools/site", ROOT / "tools/wheel"), "")
 
 
 if __name__ == "__main__":

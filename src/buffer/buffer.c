@@ -44,14 +44,14 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 }
 
 /* wrapped: the caller owns the memory */
-static struct pier_buffer *new_buffer(const struct pier_backend *backend,
-				      const struct pier_memory *memory, uint64_t address,
-				      size_t length, bool wrapped)
+static int make_buffer(const struct pier_backend *backend,
+		       const struct pier_memory *memory, uint64_t address, size_t length,
+		       bool wrapped, struct pier_buffer **ret_buffer)
 {
 	struct pier_buffer *buffer = malloc(sizeof(*buffer));
 
 	if (!buffer)
-		return NULL;
+		return pier_fail(ENOMEM, "no memory for a buffer's description");
 	*buffer = (struct pier_buffer){
 		.object.describe = describe_buffer,
 		.backend = backend,
@@ -62,7 +62,8 @@ static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 	};
 	read_facts(buffer);
 	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
-	return buffer;
+	*ret_buffer = buffer;
+	return 0;
 }
 
 /* Backends come from elsewhere: check what they return. */
@@ -97,7 +98,6 @@ int pier_buffer_alloc(const char *spec, uint64_t length, struct pier_buffer **re
 	PIER_REFUSE_NULL(spec, ret_buffer);
 	PIER_ENTRY();
 	const struct pier_backend *backend;
-	struct pier_buffer *buffer;
 	struct pier_memory memory;
 	struct pier_spec parsed;
 	int result;
@@ -110,18 +110,10 @@ int pier_buffer_alloc(const char *spec, uint64_t length, struct pier_buffer **re
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;
-	buffer = new_buffer(backend, &memory, memory.address, length, false);
-	if (!buffer) {
+	result = make_buffer(backend, &memory, memory.address, length, false, ret_buffer);
+	if (result != 0)
 		backend->free(&memory);
-		return pier_fail(ENOMEM, "no memory for a buffer's description");
-	}
-	*ret_buffer = buffer;
-	return 0;
-}
-
-bool pier_is_host_backend(const struct pier_backend *backend)
-{
-	return backend == &pier_host_backend;
+	return result;
 }
 
 const struct pier_backend *pier_find_joiner(void)
@@ -214,20 +206,12 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 		      uint64_t address, size_t length, struct pier_buffer **ret_buffer)
 {
 	int result = check_inside(backend, memory, address, length);
-	struct pier_buffer *buffer = NULL;
 
-	if (result == 0) {
-		buffer = new_buffer(backend, memory, address, length, true);
-		if (!buffer)
-			result = pier_fail(ENOMEM,
-					   "no memory for a buffer's description");
-	}
-	if (result != 0) {
+	if (result == 0)
+		result = make_buffer(backend, memory, address, length, true, ret_buffer);
+	if (result != 0)
 		release_memory(backend, memory);
-		return result;
-	}
-	*ret_buffer = buffer;
-	return 0;
+	return result;
 }
 
 int pier_buffer_wrap(void *addr, uint64_t length, struct pier_buffer **ret_buffer)
@@ -249,40 +233,26 @@ int pier_buffer_wrap(void *addr, uint64_t length, struct pier_buffer **ret_buffe
 	return pier_adopt_memory(backend, &memory, address, length, ret_buffer);
 }
 
-static int wrap_range(int fd, uint64_t offset, size_t length,
-		      struct pier_buffer **ret_buffer)
-{
-	struct pier_memory memory = { .size = sizeof(memory) };
-	const struct pier_backend *backend = NULL;
-	int result = pier_wrap_fd(fd, offset, length, &backend, &memory);
-
-	if (result != 0)
-		return result;
-	*ret_buffer = new_buffer(backend, &memory,
-				 memory.address + (offset & (pier_host_page() - 1)),
-				 length, true);
-	if (*ret_buffer)
-		return 0;
-	release_memory(backend, &memory);
-	return pier_fail(ENOMEM, "no memory for a buffer's description");
-}
-
 int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, uint64_t length,
 			    struct pier_buffer **ret_buffer)
 {
 	PIER_REFUSE_NULL(ret_buffer);
 	PIER_ENTRY();
-
-	struct pier_buffer *buffer = NULL;
+	struct pier_memory memory = { .size = sizeof(memory) };
+	const struct pier_backend *backend = NULL;
 	int result;
 
 	if (length == 0)
 		return pier_fail(EINVAL, "wrapping a dma-buf: length is 0");
 	pier_clear_error();
-	result = wrap_range(fd, offset, length, &buffer);
+	result = pier_wrap_fd(fd, offset, length, &backend, &memory);
+	if (result == 0)
+		result = pier_adopt_memory(backend, &memory,
+					   memory.address +
+						   (offset & (pier_host_page() - 1)),
+					   length, ret_buffer);
 	if (result != 0)
 		return pier_fail_because(-result, "wrapping a dma-buf");
-	*ret_buffer = buffer;
 	return 0;
 }
 

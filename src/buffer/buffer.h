@@ -57,9 +57,6 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
 
-/* The backend of ordinary host memory, which pier_buffer_wrap() falls back to. */
-bool pier_is_host_backend(const struct pier_backend *backend);
-
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);
 

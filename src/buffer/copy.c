@@ -260,23 +260,6 @@ static int start_backend_copy(struct pier_copy *copy)
 	return result == 0 ? 0 : fail_copy(copy, result, "starting to copy");
 }
 
-static struct pier_copy *new_copy(struct pier_buffer *buffer, size_t offset,
-				  const struct pier_backend_copy *wanted)
-{
-	struct pier_copy *copy = calloc(1, sizeof(*copy));
-
-	if (!copy) {
-		pier_fail(ENOMEM, "no memory for a copy's description");
-		return NULL;
-	}
-	copy->object.describe = describe_copy;
-	copy->buffer = buffer;
-	copy->copy = *wanted;
-	copy->copy.size = sizeof(copy->copy);
-	copy->copy.offset = buffer->address - buffer->memory.address + offset;
-	return copy;
-}
-
 static int start_copy(struct pier_buffer *buffer, size_t offset,
 		      const struct pier_backend_copy *wanted, struct pier_copy **ret_copy)
 {
@@ -286,9 +269,14 @@ static int start_copy(struct pier_buffer *buffer, size_t offset,
 
 	if (result != 0)
 		return result;
-	copy = new_copy(buffer, offset, wanted);
+	copy = calloc(1, sizeof(*copy));
 	if (!copy)
-		return -ENOMEM;
+		return pier_fail(ENOMEM, "no memory for a copy's description");
+	copy->object.describe = describe_copy;
+	copy->buffer = buffer;
+	copy->copy = *wanted;
+	copy->copy.size = sizeof(copy->copy);
+	copy->copy.offset = memory_offset(buffer, offset);
 	if (!buffer->backend->copy_start)
 		result = copy_at_once(copy, offset);
 	else if (wanted->length > 0)

@@ -118,24 +118,18 @@ static int check_handle(const uint8_t *handle, size_t size)
 	uint8_t host[HOST_SIZE];
 
 	if (size < SIZE_AT || memcmp(handle, magic, sizeof(magic)) != 0)
-		return pier_fail(EINVAL,
-				 "opening memory of another process: these %zu "
-				 "bytes are no handle",
-				 size);
+		return pier_fail(EINVAL, "these %zu bytes are no handle", size);
 	if (pier_get_le16(handle + VERSION_AT) != VERSION)
 		return pier_fail(EPROTONOSUPPORT,
-				 "opening memory of another process: the handle has "
-				 "version %u, this library knows %d",
+				 "the handle has version %u, this library knows %d",
 				 pier_get_le16(handle + VERSION_AT), VERSION);
 	if (size != PIER_IPC_HANDLE_SIZE || !is_well_formed(handle))
-		return pier_fail(EINVAL, "opening memory of another process: the handle "
-					 "is malformed");
+		return pier_fail(EINVAL, "the handle is malformed");
 	read_host(host);
 	if (memcmp(host, handle + HOST_AT, HOST_SIZE) != 0)
 		return pier_fail(EXDEV,
-				 "opening memory of another process: it is on "
-				 "another host, or this one was restarted since (" BOOT_ID
-				 "); use a NIC");
+				 "it is on another host, or this one was restarted since "
+				 "(" BOOT_ID "); use a NIC");
 	return 0;
 }
 
@@ -145,13 +139,11 @@ static int check_opener(const uint8_t *handle, const struct pier_backend *backen
 
 	if (strcmp(name, backend->name) != 0)
 		return pier_fail(EOPNOTSUPP,
-				 "opening memory of another process: a buffer of %s "
-				 "cannot reach memory of another backend",
+				 "a buffer of %s cannot reach memory of another backend",
 				 backend->name);
 	if (!backend->ipc_open)
 		return pier_fail(EOPNOTSUPP,
-				 "opening memory of another process: the backend %s "
-				 "cannot do that; use a NIC, or soft0",
+				 "the backend %s cannot do that; use a NIC, or soft0",
 				 backend->name);
 	return 0;
 }
@@ -167,13 +159,9 @@ static int open_memory(const uint8_t *handle, const struct pier_buffer *from,
 	int result;
 
 	memcpy(ipc.bytes, handle + DRIVER_AT, ipc.length);
-	pier_clear_error();
 	result = from->backend->ipc_open(&ipc, &from->memory, &memory);
-	if (result != 0)
-		return pier_fail_because(pier_backend_errno(result),
-					 "opening memory of another process");
 	*ret_memory = memory;
-	return 0;
+	return result;
 }
 
 int pier_buffer_ipc_open(const void *handle, size_t size, struct pier_buffer *from,
@@ -185,14 +173,17 @@ int pier_buffer_ipc_open(const void *handle, size_t size, struct pier_buffer *fr
 	const uint8_t *bytes = handle;
 	struct pier_memory memory;
 	uint64_t address;
-	int result = check_handle(bytes, size);
+	int result;
 
+	pier_clear_error();
+	result = check_handle(bytes, size);
 	if (result == 0)
 		result = check_opener(bytes, from->backend);
 	if (result == 0)
 		result = open_memory(bytes, from, &memory);
 	if (result != 0)
-		return result;
+		return pier_fail_because(pier_backend_errno(result),
+					 "opening memory of another process");
 	/* A sum that wraps is below the memory. */
 	address = memory.address + pier_get_le64(bytes + OFFSET_AT);
 	return pier_adopt_memory(from->backend, &memory, address,

@@ -9,6 +9,7 @@
 #include "backends/backend.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/text.h"
 #include "spec.h"
 
 static void describe_backend(const struct pier_backend *backend,
@@ -135,18 +136,15 @@ int pier_parse_spec(const char *spec, struct pier_spec *ret_spec)
 static int fail_unknown(const struct pier_spec *spec)
 {
 	const struct pier_backend_entry *entries;
-	size_t count = pier_backend_entries(&entries), used = 0, broken = 0;
+	size_t count = pier_backend_entries(&entries), broken = 0;
 	char names[320] = "", note[128] = "";
 
 	for (size_t i = 0; i < count; i++) {
-		if (!entries[i].backend) {
+		if (!entries[i].backend)
 			broken++;
-			continue;
-		}
-		if (used < sizeof(names))
-			used += (size_t)snprintf(names + used, sizeof(names) - used,
-						 "%s%s", used ? ", " : "",
-						 entries[i].backend->name);
+		else
+			pier_append_text(names, sizeof(names), "%s%s",
+					 names[0] ? ", " : "", entries[i].backend->name);
 	}
 	if (broken)
 		snprintf(note, sizeof(note),

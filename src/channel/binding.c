@@ -84,12 +84,9 @@ static void attach_binding(struct pier_counter_binding *binding)
 	struct pier_counter *counter = binding->counter;
 	struct pier_list *before = &counter->bindings;
 
-	pier_list_for_each(link, &counter->bindings) {
-		const struct pier_counter_binding *other = pier_container_of(
-			link, struct pier_counter_binding, link);
-
+	pier_list_for_each(struct pier_counter_binding, other, &counter->bindings, link) {
 		if (other->channel == binding->channel)
-			before = link;
+			before = &other->link;
 	}
 	pier_list_append(before, &binding->link);
 	counter->binding_count++;
@@ -216,10 +213,8 @@ int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
 	if (error)
 		return error;
 	pthread_mutex_lock(&counter->lock);
-	pier_list_for_each_safe(link, following, &counter->bindings) {
-		struct pier_counter_binding *binding = pier_container_of(
-			link, struct pier_counter_binding, link);
-
+	pier_list_for_each_safe(struct pier_counter_binding, binding, following,
+				&counter->bindings, link) {
 		if (binding->mr != mr || error)
 			continue;
 		found = true;

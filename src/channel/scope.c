@@ -17,18 +17,15 @@ enum {
 	SCOPE_OPEN = 0x5c09e,
 	SCOPE_DETACHED, /* the channel was destroyed, and the report is complete */
 	SCOPE_ENDED,
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_scope_attr, failures) + sizeof(void *),
 	SENTENCE = 640,
 };
 
-_Static_assert(sizeof(struct pier_scope_attr) == FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(scope_attr, failures);
 
 static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr *ret_attr)
 {
-	int error = PIER_READ_ATTR("scope attributes", scope_attr, attr, FIRST_SIZE,
-				   ret_attr);
+	int error = PIER_READ_ATTR("scope attributes", scope_attr, attr,
+				   PIER_SIZE_UP_TO(scope_attr, failures), ret_attr);
 
 	if (error)
 		return error;

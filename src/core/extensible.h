@@ -34,6 +34,15 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 					sizeof(*(ret_known)), ret_known)             \
 		 : 0)
 
+/* The size of a struct up to a member, such as the last one of its first version. */
+#define PIER_SIZE_UP_TO(type, member) \
+	(offsetof(struct pier_##type, member) + sizeof(((struct pier_##type *)0)->member))
+
+/* A new member in the place of padding at the end would leave the size as it is. */
+#define PIER_ASSERT_NO_PADDING(type, last_member)                                        \
+	_Static_assert(sizeof(struct pier_##type) == PIER_SIZE_UP_TO(type, last_member), \
+		       "no padding at the end")
+
 /*
  * Write a struct that the library returns. The caller passes the size that the struct
  * has in its own header. Members that only a newer library knows are left out, and

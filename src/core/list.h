@@ -50,12 +50,17 @@ static inline struct pier_list *pier_list_take(struct pier_list *head)
 	return first;
 }
 
-#define pier_list_for_each(link, head) \
-	for (struct pier_list *link = (head)->next; link != (head); link = link->next)
+/* Visit each object, which is a `type` and is in the list by its link `member`. */
+#define pier_list_for_each(type, object, head, member)                     \
+	for (type *object = pier_container_of((head)->next, type, member); \
+	     &object->member != (head);                                    \
+	     object = pier_container_of(object->member.next, type, member))
 
-/* The same when the body removes `link`. */
-#define pier_list_for_each_safe(link, following, head)                       \
-	for (struct pier_list *link = (head)->next, *following = link->next; \
-	     link != (head); link = following, following = link->next)
+/* The same when the body removes `object`. */
+#define pier_list_for_each_safe(type, object, following, head, member)               \
+	for (type *object = pier_container_of((head)->next, type, member),           \
+		  *following = pier_container_of(object->member.next, type, member); \
+	     &object->member != (head); object = following,                          \
+		  following = pier_container_of(object->member.next, type, member))
 
 #endif

@@ -8,6 +8,7 @@
 #include "extensible.h"
 #include "log.h"
 #include "object.h"
+#include "text.h"
 
 static void mark_forked_objects(void);
 
@@ -52,11 +53,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 
 static void mark_forked_objects(void)
 {
-	for (struct pier_list *at = table.objects.next; at != &table.objects;
-	     at = at->next) {
-		struct pier_object *object = pier_container_of(at, struct pier_object,
-							       link);
-
+	pier_list_for_each(struct pier_object, object, &table.objects, link) {
 		if (object->forked)
 			object->forked(object);
 	}
@@ -119,10 +116,7 @@ static size_t copy_below(const struct pier_object *ancestor,
 {
 	size_t count = 0;
 
-	pier_list_for_each(link, &table.objects) {
-		const struct pier_object *object = pier_container_of(
-			link, const struct pier_object, link);
-
+	pier_list_for_each(const struct pier_object, object, &table.objects, link) {
 		if (!is_below(object, ancestor) || count++ >= size)
 			continue;
 		list[count - 1] = (struct pier_object_info){
@@ -197,16 +191,15 @@ void pier_object_log_below(const struct pier_object *ancestor)
 
 void pier_object_print_counts(const size_t *counts, char *ret_text, size_t size)
 {
-	int kinds = 0, used = 0;
+	int kinds = 0;
 
 	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
 		kinds += counts[kind] > 0;
 	ret_text[0] = '\0';
-	for (int kind = 0; kind < PIER_OBJECT_KINDS && (size_t)used < size; kind++) {
+	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++) {
 		if (counts[kind] == 0)
 			continue;
-		used += snprintf(ret_text + used, size - (size_t)used, "%zu %s%s%s",
-				 counts[kind],
+		pier_append_text(ret_text, size, "%zu %s%s%s", counts[kind],
 				 pier_object_kind_name((enum pier_object_kind)kind),
 				 counts[kind] == 1 ? "" : "s",
 				 kinds > 2    ? ", "
@@ -221,10 +214,7 @@ void pier_object_tally(const struct pier_object *ancestor, char *ret_text, size_
 	size_t counts[PIER_OBJECT_KINDS] = { 0 };
 
 	pier_fork_lock(&table.mutex);
-	pier_list_for_each(link, &table.objects) {
-		const struct pier_object *object = pier_container_of(
-			link, const struct pier_object, link);
-
+	pier_list_for_each(const struct pier_object, object, &table.objects, link) {
 		if (is_below(object, ancestor))
 			counts[object->kind]++;
 	}
@@ -237,12 +227,8 @@ size_t pier_object_children(const struct pier_object *parent, enum pier_object_k
 	size_t count = 0;
 
 	pier_fork_lock(&table.mutex);
-	pier_list_for_each(link, &table.objects) {
-		const struct pier_object *object = pier_container_of(
-			link, const struct pier_object, link);
-
+	pier_list_for_each(const struct pier_object, object, &table.objects, link)
 		count += object->parent == parent && object->kind == kind;
-	}
 	pier_fork_unlock(&table.mutex);
 	return count;
 }

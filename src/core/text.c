@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "error.h"
 #include "text.h"
+
+void pier_append_text(char *text, size_t size, const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text + used, size - used, format, args);
+	va_end(args);
+}
 
 static void write_digits(char *ret_text, const uint8_t *wire, size_t length)
 {
@@ -16,8 +28,7 @@ static void write_digits(char *ret_text, const uint8_t *wire, size_t length)
 	*ret_text = '\0';
 }
 
-/* -1: not a hexadecimal digit. */
-static int digit_value(char digit)
+int pier_hex_value(char digit)
 {
 	if (digit >= '0' && digit <= '9')
 		return digit - '0';
@@ -33,8 +44,8 @@ static const char *read_digits(const char *text, uint8_t *ret_wire, size_t size,
 	size_t length = 0;
 
 	for (; length < size; text += 2) {
-		int high = digit_value(text[0]);
-		int low = high < 0 ? -1 : digit_value(text[1]);
+		int high = pier_hex_value(text[0]);
+		int low = high < 0 ? -1 : pier_hex_value(text[1]);
 
 		if (low < 0)
 			break;

@@ -5,6 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pier/export.h>
+
+/* Print to the end of a text of at most `size` bytes, which is cut if it has no room. */
+void pier_append_text(char *text, size_t size, const char *format, ...) PIER_PRINTF(3, 4);
+
+/* The value of a hexadecimal digit of either case; -1: it is none. */
+int pier_hex_value(char digit);
+
 /*
  * The text form of what has a wire form: a prefix that names it, "pier-endpoint:",
  * and the wire form in hexadecimal.

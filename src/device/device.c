@@ -27,9 +27,7 @@ char pier_canary_passed[] = "passed", pier_canary_impossible[] = "not run";
 
 static struct pier_pair *find_record(struct pier_device *device, const char *memory)
 {
-	pier_list_for_each(link, &device->pairs) {
-		struct pier_pair *pair = pier_container_of(link, struct pier_pair, link);
-
+	pier_list_for_each(struct pier_pair, pair, &device->pairs, link) {
 		if (strcmp(pair->memory, memory) == 0)
 			return pair;
 	}
@@ -66,18 +64,16 @@ static void free_record(struct pier_pair *pair)
 			free(text);
 		free(atomic_load(&pair->canary[i].obstacle));
 	}
-	pier_list_for_each_safe(spare, next, &pair->spares) {
-		pier_list_remove(spare);
-		pair->free_spare(spare);
-	}
+	while (!pier_list_empty(&pair->spares))
+		pair->free_spare(pier_list_take(&pair->spares));
 	free(pair);
 }
 
 /* Free all records of a device. */
 static void free_pairs(struct pier_device *device)
 {
-	pier_list_for_each_safe(link, next, &device->pairs)
-		free_record(pier_container_of(link, struct pier_pair, link));
+	pier_list_for_each_safe(struct pier_pair, pair, next, &device->pairs, link)
+		free_record(pair);
 	pthread_mutex_destroy(&device->pairs_lock);
 }
 
@@ -134,10 +130,7 @@ void pier_add_device(struct pier_device *device)
 
 static struct pier_device *find_device(const struct ibv_context *context)
 {
-	for (struct pier_list *link = devices.next; link != &devices; link = link->next) {
-		struct pier_device *device = pier_container_of(link, struct pier_device,
-							       link);
-
+	pier_list_for_each(struct pier_device, device, &devices, link) {
 		if (device->context == context)
 			return device;
 	}

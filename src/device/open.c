@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "core/log.h"
 #include "core/object.h"
 #include "core/page.h"
+#include "core/text.h"
 #include "device.h"
 #include "open.h"
 #include "topology.h"
@@ -86,59 +86,6 @@ static const char *explain_list_error(int error)
 	return strerror(error);
 }
 
-struct search {
-	const char *name;
-	bool found;
-};
-
-static bool find_listed(const struct pier_provider *provider, struct ibv_device *device,
-			void *argument)
-{
-	struct search *search = argument;
-
-	(void)provider;
-	search->found = strcmp(device->name, search->name) == 0;
-	return search->found;
-}
-
-static bool is_listed(const char *name)
-{
-	struct search search = { .name = name };
-
-	visit_devices(find_listed, &search);
-	return search.found;
-}
-
-void pier_explain_unlisted(const char *sysfs, const char *name, char *ret_text,
-			   size_t size)
-{
-	char path[PATH_MAX];
-	struct dirent *entry;
-	DIR *folder;
-
-	ret_text[0] = '\0';
-	snprintf(path, sizeof(path), "%s/class/infiniband", sysfs);
-	folder = opendir(path);
-	while (folder && !ret_text[0] && (entry = readdir(folder))) {
-		if (entry->d_name[0] == '.' || (name && strcmp(entry->d_name, name)) ||
-		    is_listed(entry->d_name))
-			continue;
-		snprintf(ret_text, size,
-			 "the kernel has %.64s, but libibverbs does not list it: the "
-			 "library of its driver is missing (Debian: ibverbs-providers; "
-			 "in a container, inside), or its /dev/infiniband/uverbsN is not "
-			 "visible here",
-			 entry->d_name);
-	}
-	if (folder)
-		closedir(folder);
-}
-
-static void copy_name(char *destination, size_t size, const char *source)
-{
-	snprintf(destination, size, "%s", source);
-}
-
 struct listing {
 	struct pier_device_info *list;
 	uint32_t count;
@@ -157,11 +104,46 @@ static bool append_device(const struct pier_provider *provider, struct ibv_devic
 		return true;
 	}
 	listing->list = grown;
-	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
-	copy_name(grown[listing->count].provider, sizeof(grown->provider),
-		  provider->name);
-	listing->count++;
+	grown += listing->count++;
+	snprintf(grown->name, sizeof(grown->name), "%s", device->name);
+	snprintf(grown->provider, sizeof(grown->provider), "%s", provider->name);
 	return false;
+}
+
+static bool is_listed(const struct listing *listing, const char *name)
+{
+	for (uint32_t i = 0; i < listing->count; i++)
+		if (strcmp(listing->list[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+void pier_explain_unlisted(const char *sysfs, const char *name, char *ret_text,
+			   size_t size)
+{
+	struct listing listing = { 0 };
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *folder;
+
+	ret_text[0] = '\0';
+	visit_devices(append_device, &listing);
+	snprintf(path, sizeof(path), "%s/class/infiniband", sysfs);
+	folder = opendir(path);
+	while (folder && !ret_text[0] && (entry = readdir(folder))) {
+		if (entry->d_name[0] == '.' || (name && strcmp(entry->d_name, name)) ||
+		    is_listed(&listing, entry->d_name))
+			continue;
+		snprintf(ret_text, size,
+			 "the kernel has %.64s, but libibverbs does not list it: the "
+			 "library of its driver is missing (Debian: ibverbs-providers; "
+			 "in a container, inside), or its /dev/infiniband/uverbsN is not "
+			 "visible here",
+			 entry->d_name);
+	}
+	if (folder)
+		closedir(folder);
+	free(listing.list);
 }
 
 int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count, size_t size)
@@ -179,34 +161,6 @@ int pier_device_list(struct pier_device_info **ret_list, uint32_t *ret_count, si
 	}
 	return pier_write_list(listing.list, sizeof(*listing.list), listing.count,
 			       ret_list, ret_count, size);
-}
-
-struct names {
-	char *text;
-	size_t size, used;
-};
-
-static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
-			void *argument)
-{
-	struct names *names = argument;
-	int printed;
-
-	(void)provider;
-	printed = snprintf(names->text + names->used, names->size - names->used, "%s%s",
-			   names->used ? ", " : "", device->name);
-	if (printed > 0 && (size_t)printed < names->size - names->used)
-		names->used += (size_t)printed;
-	return false;
-}
-
-/* Write the names of all devices, "rxe0, soft0". Returns what visit_devices() does. */
-static int print_device_names(char *ret_text, size_t size)
-{
-	struct names names = { .text = ret_text, .size = size };
-
-	ret_text[0] = '\0';
-	return visit_devices(append_name, &names);
 }
 
 enum {
@@ -484,22 +438,10 @@ struct opening {
 	char reasons[600];
 };
 
-static void add_reason(struct opening *opening, const char *format, ...)
-	__attribute__((__format__(__printf__, 2, 3)));
-
-static void add_reason(struct opening *opening, const char *format, ...)
+static void add_reason(struct opening *opening, const char *reason, const char *rest)
 {
-	size_t used = strlen(opening->reasons);
-	size_t room = sizeof(opening->reasons) - used;
-	va_list args;
-
-	if (used && room > 2) {
-		memcpy(opening->reasons + used, "; ", 3);
-		used += 2, room -= 2;
-	}
-	va_start(args, format);
-	vsnprintf(opening->reasons + used, room, format, args);
-	va_end(args);
+	pier_append_text(opening->reasons, sizeof(opening->reasons), "%s%s%s",
+			 opening->reasons[0] ? "; " : "", reason, rest);
 }
 
 static void close_device(struct pier_device *device)
@@ -556,12 +498,12 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 static bool is_suitable(struct opening *opening, const struct pier_device *device)
 {
 	if (device->no_channels[0]) {
-		add_reason(opening, "%s", device->no_channels);
+		add_reason(opening, device->no_channels, "");
 		pier_info("%s is passed over: %s", device->name, device->no_channels);
 		return false;
 	}
 	if (!has_active_port(device)) {
-		add_reason(opening, "%s has no active port", device->name);
+		add_reason(opening, device->name, " has no active port");
 		pier_info("%s has no active port", device->name);
 		return false;
 	}
@@ -583,7 +525,7 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	error = make_device(provider, found, opening, &device);
 	opening->error = -error;
 	if (error && opening->choosing) {
-		add_reason(opening, "%s", pier_error_message());
+		add_reason(opening, pier_error_message(), "");
 		pier_warning("%s is passed over: %s", found->name, pier_error_message());
 	}
 	if (error)
@@ -598,8 +540,9 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 
 static int fail_unknown(const char *name)
 {
-	char names[512], unlisted[384];
 	const char *explanation = pier_explain_missing_device(name);
+	char names[512] = "", unlisted[384];
+	struct listing listing = { 0 };
 	int error;
 
 	pier_explain_unlisted(PIER_SYSFS, name, unlisted, sizeof(unlisted));
@@ -607,7 +550,11 @@ static int fail_unknown(const char *name)
 		explanation = unlisted;
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
-	error = print_device_names(names, sizeof(names));
+	error = visit_devices(append_device, &listing);
+	for (uint32_t i = 0; i < listing.count; i++)
+		pier_append_text(names, sizeof(names), "%s%s", i ? ", " : "",
+				 listing.list[i].name);
+	free(listing.list);
 	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are%s%s%s%s", name,
 			 names[0] ? ": " : " none", names,
 			 error ? "; libibverbs lists none: " : "",

@@ -138,13 +138,8 @@ const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey)
 	if (!atomic_load(&pd->used))
 		return NULL;
 	pthread_mutex_lock(&pd->lock);
-	for (struct pier_list *link = pd->users.next; link != &pd->users && !use;
-	     link = link->next) {
-		const struct pier_region_user *user = pier_container_of(
-			link, const struct pier_region_user, link);
-
-		use = user->uses(user, lkey);
-	}
+	pier_list_for_each(const struct pier_region_user, user, &pd->users, link)
+		use = use ? use : user->uses(user, lkey);
 	pthread_mutex_unlock(&pd->lock);
 	return use;
 }
@@ -184,9 +179,8 @@ bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey)
 	if (!atomic_load(&pd->far_count))
 		return false;
 	pthread_mutex_lock(&pd->lock);
-	pier_list_for_each(link, head)
-		if (pier_container_of(link, struct pier_far_key, link)->lkey == lkey)
-			found = true;
+	pier_list_for_each(const struct pier_far_key, key, head, link)
+		found = found || key->lkey == lkey;
 	pthread_mutex_unlock(&pd->lock);
 	return found;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/text.h"
 #include "topology.h"
 
 /* A resolved path below the root of sysfs, and the position of the reader. */
@@ -65,16 +66,11 @@ static bool take_hex(struct step *rest, size_t least, size_t most, uint32_t *ret
 	size_t count = 0;
 
 	for (; count < rest->length && count < most; count++) {
-		char c = rest->name[count];
+		int digit = pier_hex_value(rest->name[count]);
 
-		if (c >= '0' && c <= '9')
-			value = value << 4 | (uint32_t)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			value = value << 4 | (uint32_t)(c - 'a' + 10);
-		else if (c >= 'A' && c <= 'F')
-			value = value << 4 | (uint32_t)(c - 'A' + 10);
-		else
+		if (digit < 0)
 			break;
+		value = value << 4 | (uint32_t)digit;
 	}
 	rest->name += count;
 	rest->length -= count;
@@ -138,19 +134,6 @@ static bool write_pci(const struct address *address, char ret_pci[16])
 	return true;
 }
 
-static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
-	PIER_PRINTF(2, 3);
-static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
-{
-	va_list args;
-	int length;
-
-	va_start(args, format);
-	length = vsnprintf(ret_text, PATH_MAX, format, args);
-	va_end(args);
-	return length >= 0 && length < PATH_MAX;
-}
-
 /* Resolve a link. False: its target is missing, is a loop, or is outside of sysfs. */
 static bool resolve_link(const char *sysfs, const char *link, struct path *ret_path)
 {
@@ -172,7 +155,8 @@ static bool resolve_address(const char *sysfs, const struct address *address,
 	char link[PATH_MAX], pci[16];
 
 	return write_pci(address, pci) &&
-	       print_path(link, "%s/bus/pci/devices/%s%s", sysfs, pci, below) &&
+	       snprintf(link, sizeof(link), "%s/bus/pci/devices/%s%s", sysfs, pci,
+			below) < PATH_MAX &&
 	       resolve_link(sysfs, link, ret_path);
 }
 
@@ -370,7 +354,8 @@ void pier_locate_nic(const char *sysfs, const char *name,
 
 	*ret_location = (struct pier_location){ .numa_node = -1 };
 	if (name[0] == '.' || strchr(name, '/') ||
-	    !print_path(link, "%s/class/infiniband/%s/device", sysfs, name) ||
+	    snprintf(link, sizeof(link), "%s/class/infiniband/%s/device", sysfs, name) >=
+		    PATH_MAX ||
 	    !resolve_link(sysfs, link, &path) || !last_device(path, &address) ||
 	    !write_pci(&address, ret_location->pci))
 		return;

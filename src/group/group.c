@@ -16,8 +16,6 @@
 #include "group.h"
 
 enum {
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_group_attr, flags) + sizeof(uint32_t),
 	/*
 	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: the time by which
 	 * members may differ when they call pier_group_connect().
@@ -26,8 +24,7 @@ enum {
 	LEAST_RETRIES = 6,
 };
 
-_Static_assert(sizeof(struct pier_group_attr) == (size_t)FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(group_attr, flags);
 
 static int check_attr(uint32_t rank, uint32_t size, const struct pier_group_attr *attr)
 {
@@ -228,8 +225,8 @@ int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 	int error = pier_check_process(&pd->object);
 
 	if (!error)
-		error = PIER_READ_ATTR("group attributes", group_attr, attr, FIRST_SIZE,
-				       &known);
+		error = PIER_READ_ATTR("group attributes", group_attr, attr,
+				       PIER_SIZE_UP_TO(group_attr, flags), &known);
 	if (!error)
 		error = check_attr(rank, size, &known);
 	if (error)

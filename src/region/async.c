@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -387,18 +386,15 @@ int pier_registration_close(struct pier_registration *registration)
 
 enum {
 	MOST_WORKERS = 64,
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_event_queue_attr, depth) + sizeof(uint32_t),
 };
 
-static_assert(sizeof(struct pier_event_queue_attr) == (size_t)FIRST_SIZE,
-	      "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(event_queue_attr, depth);
 
 static int read_attr(const struct pier_event_queue_attr *attr,
 		     struct pier_event_queue_attr *ret_attr)
 {
 	int error = PIER_READ_ATTR("event queue attributes", event_queue_attr, attr,
-				   FIRST_SIZE, ret_attr);
+				   PIER_SIZE_UP_TO(event_queue_attr, depth), ret_attr);
 
 	if (error)
 		return error;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,9 +20,7 @@
 #include "reg.h"
 #include "sync.h"
 
-static_assert(sizeof(struct pier_mr_attr) ==
-		      offsetof(struct pier_mr_attr, ordering) + sizeof(uint32_t),
-	      "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(mr_attr, ordering);
 
 /* Errors: -EINVAL not one of enum pier_policy. */
 static int check_policy(enum pier_policy policy)

@@ -8,6 +8,7 @@
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/text.h"
 #include "core/wire.h"
 #include "rails.h"
 
@@ -151,24 +152,21 @@ static uint32_t take_pairs(const struct choice *choice, bool swapped,
 
 static void print_ports(const struct pier_rails *rails, char *ret_text, size_t size)
 {
-	size_t used = 0;
-
-	for (uint32_t i = 0; i < rails->count && used < size; i++) {
+	for (uint32_t i = 0; i < rails->count; i++) {
 		const struct pier_rail_port *port = &rails->ports[i];
 
-		used += (size_t)snprintf(
-			ret_text + used, size - used, "%s%s port %u (%s)", i ? ", " : "",
-			port->device, port->port,
-			port->kind == PIER_RAIL_SOFT		   ? "software"
-			: port->link_layer == PIER_LINK_INFINIBAND ? "InfiniBand"
-								   : "Ethernet");
+		pier_append_text(ret_text, size, "%s%s port %u (%s)", i ? ", " : "",
+				 port->device, port->port,
+				 port->kind == PIER_RAIL_SOFT		    ? "software"
+				 : port->link_layer == PIER_LINK_INFINIBAND ? "InfiniBand"
+									    : "Ethernet");
 	}
 }
 
 static int fail_without_pair(const struct pier_rails *mine,
 			     const struct pier_rails *theirs)
 {
-	char here[256], there[256];
+	char here[256] = "", there[256] = "";
 
 	print_ports(mine, here, sizeof(here));
 	print_ports(theirs, there, sizeof(there));

@@ -317,10 +317,7 @@ static int check_size(const struct pier_receiver_rail *rails, uint32_t rail_coun
 	return pier_drive_check_rails(&drive_ops, rails, sizeof(*rails), rail_count);
 }
 
-_Static_assert(sizeof(struct pier_receiver_attr) ==
-		       offsetof(struct pier_receiver_attr, stream_size) +
-			       sizeof(uint64_t),
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(receiver_attr, stream_size);
 
 static int read_attr(const struct pier_receiver_attr *given,
 		     struct pier_receiver_attr *ret_attr)

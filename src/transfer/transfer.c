@@ -323,10 +323,7 @@ enum {
 		      PIER_TRANSFER_ANNOUNCE,
 };
 
-_Static_assert(sizeof(struct pier_transfer_attr) ==
-		       offsetof(struct pier_transfer_attr, stream_size) +
-			       sizeof(uint64_t),
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(transfer_attr, stream_size);
 
 /* Whether chunks can be announced. */
 static int check_announcing(const struct pier_transfer_attr *attr)

@@ -154,6 +154,14 @@ class Copies(Pages):
         self.run_block(block, (":/", ":"))
         self.check_same(self.work / "model.bin", self.folder / "hosts/trainer-0/scratch/model.bin")
 
+    @runs("docs/kubernetes.md", "pier cp -e 'kubectl", "PIER_SOFT_PEERS=")
+    def test_copies_to_a_pod(self, named, soft):
+        copy = self.folder / "hosts/trainer-0/scratch/model.bin"
+        for block in named, soft:
+            self.run_block(block, (":/", ":"))
+            self.check_same(self.work / "model.bin", copy)
+            copy.unlink()
+
 
 class Tools(Pages):
     @runs("README.md", "pier cp model.bin")

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
@@ -18,6 +19,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 # What judges differently in each version, by case: the program and the version that counts.
 PINNED = {"clang-format": ("clang-format", 14), "clang --analyze": ("clang", 14),
           "gcc -fanalyzer": ("gcc", 12)}
+# What cannot be judged without a program, by case: the program and its Debian package.
+REQUIRED = {"the interface is the one described": ("abidiff", "abigail-tools")}
 # Judge only these files: one path a line, relative to the root (tools/pre-commit).
 ONLY = os.environ.get("PIER_LINT_FILES")
 
@@ -33,6 +36,14 @@ def other_version(case):
     if int(found.split(".")[0]) == wanted:
         return None
     return "%s %s is installed, and version %d judges" % (program, found, wanted)
+
+
+def not_installed(case):
+    """The sentence for a case that is skipped because its program is missing; else None."""
+    program, package = REQUIRED.get(case, (None, None))
+    if not program or shutil.which(program):
+        return None
+    return "%s is not installed (Debian: %s)" % (program, package)
 
 
 def ignored(name):

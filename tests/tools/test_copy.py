@@ -395,6 +395,11 @@ class Output(Case):
         self.file("source", MIB)
         result = self.run_pier("cp", "-v", "source", "target")
         self.assertEqual(result.status, 0)
+        self.assertRegex(result.stdout, r"\Asource\n%d bytes " % MIB)
+        self.assertNotIn("source\n", self.run_pier("cp", "-qv", "source", "target").stdout)
+        self.assertEqual(self.run_pier("cp", "-nv", "source", "target").stdout, "source\n")
+        lines = self.run_pier("cp", "--json", "-v", "source", "target").stdout.splitlines()
+        self.assertEqual(json.loads(lines[0])["event"], "end")
 
     def terminal(self, columns, *options):
         """The output to a terminal of this width during a copy of about one second."""

@@ -222,6 +222,30 @@ class Copies(Tree):
                   "there", env=env)
         self.same(tree / "b/c", self.folder / "there/c")
 
+    def test_verbose_names_what_is_copied(self):
+        tree = self.plant()
+        home = self.folder / "home"
+        home.mkdir()
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(home), "PIER_REMOTE_PIER": PIER}
+        listed = self.run_pier("cp", "-rn", tree, "copy").stdout
+        for more in (tree, "copy"), (tree, "somewhere:"), ("somewhere:tree", "back"):
+            with self.subTest(more):
+                result = self.run_pier("cp", "-rv", *more, env=env)
+                self.assertEqual(result.status, 0, str(result))
+                self.assertEqual(result.stdout.splitlines()[:-1], listed.splitlines())
+
+    def test_a_reader_of_the_names_that_stops_does_not_hold_up_the_copy(self):
+        tree = self.folder / "many"
+        tree.mkdir()
+        names = ["%s%04d" % ("x" * 60, i) for i in range(2000)]
+        for name in names:
+            (tree / name).write_bytes(b"1")
+        process = self.start("cp", "-rv", "many", "copy")
+        self.wait_for((self.folder / "copy").exists, "the copy waits for its reader")
+        result = self.finish(process)
+        self.assertEqual(result.status, 0)
+        self.assertEqual(result.stdout.split("\n")[:-2], ["many/", *("many/" + name for name in names)])
+
     def test_a_tree_of_nothing(self):
         (self.folder / "nothing").mkdir()
         self.copy("-r", "nothing", "copy")

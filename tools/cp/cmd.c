@@ -331,21 +331,23 @@ static void begin_copy(struct copy *copy, int signal_fd)
 	copy->control = cp_control(options->settings.timeout_ms, &copy->failure);
 	copy->control.signal_fd = signal_fd;
 	copy->control.peer = options->settings.chain ? NULL : copy->host;
-	copy->party = (struct party){ .role = copy->role,
-				      .local = !copy->host,
-				      .settings = &copy->request.settings,
-				      .side = &copy->side,
-				      .client = true,
-				      .quiet = options->quiet,
-				      .operands = &options->sources,
-				      .patterns = &options->patterns,
-				      .root = AT_FDCWD,
-				      .requested = copy->role == CP_RECEIVER
-							   ? copy->request.side.path
-							   : NULL,
-				      .control = &copy->control,
-				      .failure = &copy->failure,
-				      .progress = &copy->progress };
+	copy->party = (struct party){
+		.role = copy->role,
+		.local = !copy->host,
+		.settings = &copy->request.settings,
+		.side = &copy->side,
+		.client = true,
+		.quiet = options->quiet,
+		.operands = &options->sources,
+		.patterns = &options->patterns,
+		.root = AT_FDCWD,
+		.requested = copy->role == CP_RECEIVER ? copy->request.side.path : NULL,
+		.control = &copy->control,
+		.failure = &copy->failure,
+		.progress = &copy->progress,
+		.naming.wanted = options->verbose && !options->json && !options->quiet &&
+				 !options->settings.dry_run
+	};
 	begin_party(&copy->party);
 	open_notices(&copy->party.notices, &copy->party.budget);
 }

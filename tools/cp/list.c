@@ -147,18 +147,20 @@ static void print_path(const char *path, const char *slash, bool json)
 	json_close(&line, '}');
 }
 
+void print_entry(const struct file_list *list, const struct list_entry *entry, bool json)
+{
+	print_path(list_path(list, entry), entry->kind == LIST_DIRECTORY ? "/" : "",
+		   json);
+}
+
 void print_files(const struct file_list *list, const char *name, bool json, bool quiet)
 {
 	if (quiet && !json)
 		return;
 	if (!list)
 		print_path(name, "", json);
-	for (uint32_t i = 0; list && i < list->count; i++) {
-		const struct list_entry *entry = &list->entries[i];
-
-		print_path(list_path(list, entry),
-			   entry->kind == LIST_DIRECTORY ? "/" : "", json);
-	}
+	for (uint32_t i = 0; list && i < list->count; i++)
+		print_entry(list, &list->entries[i], json);
 }
 
 /* The path and the target have room for PATH_MAX bytes if they are read. */

@@ -131,6 +131,9 @@ struct list_range {
 /* Go to the first part, or to the next one. Returns false if there is none. */
 bool next_part(struct list_range *range);
 
+/* Print the path of one file; a slash marks a directory. */
+void print_entry(const struct file_list *list, const struct list_entry *entry, bool json);
+
 /*
  * Print the paths that would be copied, as the user wants them.
  *

@@ -109,8 +109,9 @@ static const struct option_row rows[] = {
 	  "the start and the progress",
 	  option_on, AT(json) },
 	{ 'q', "quiet", NULL, "print errors only", option_on, AT(quiet) },
-	{ 'v', "verbose", NULL, "print the library's log messages", option_on,
-	  AT(verbose) },
+	{ 'v', "verbose", NULL,
+	  "name the files as they are copied, and print the library's log messages",
+	  option_on, AT(verbose) },
 	OPTION_HELP,
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "party.h"
+#include "printable.h"
 
 enum {
 	/* A few threads saturate memory or the disk. */
@@ -167,6 +168,43 @@ void begin_party(struct party *party)
 	party->take_file = take_file_notice;
 	party->observer = (struct observer){ keep_alive, report_left_out, party };
 	atomic_store(&party->budget.left, CP_MEMORY_MAX - chunks);
+}
+
+static bool next_is_complete(const struct party *party, uint64_t bytes)
+{
+	const struct naming *naming = &party->naming;
+	const struct list_entry *next;
+
+	if (!naming->list)
+		return naming->next == 0 && bytes == party->size;
+	if (naming->next == naming->list->count)
+		return false;
+	next = &naming->list->entries[naming->next];
+	return next->offset + next->size <= bytes;
+}
+
+void name_files(struct party *party, uint64_t bytes, bool wait)
+{
+	struct naming *naming = &party->naming;
+	const struct file_list *list = naming->list;
+
+	if (!naming->wanted)
+		return;
+	while (next_is_complete(party, bytes) &&
+	       (wait || !reader_is_behind(STDOUT_FILENO))) {
+		const struct list_entry *entry = list ? &list->entries[naming->next]
+						      : NULL;
+
+		naming->next++;
+		if (entry && atomic_load(&entry->failed))
+			continue;
+		end_progress(party->progress);
+		if (entry)
+			print_entry(list, entry, false);
+		else
+			print_line(stdout, "%s", naming->name);
+		fflush(stdout);
+	}
 }
 
 void show_notices(struct party *party)

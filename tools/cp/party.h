@@ -36,6 +36,14 @@ void open_notices(struct notices *notices, struct budget *budget);
 void add_notice(struct notices *notices, uint32_t number, const char *sentence);
 void close_notices(struct notices *notices);
 
+/* The files that a client with --verbose names while they are copied. */
+struct naming {
+	bool wanted;
+	const struct file_list *list; /* NULL: a single file of this name */
+	char name[NAME_MAX + 1];
+	uint32_t next; /* the first that has not been named */
+};
+
 /* One side of a copy: what sender and receiver share, above the connection. */
 struct party {
 	union {
@@ -54,6 +62,7 @@ struct party {
 	struct observer observer; /* of work on files */
 	uint32_t files, left_out; /* of a tree, at the client */
 	struct progress *progress;
+	struct naming naming;
 	struct cp_report report; /* of this side */
 	uint64_t size;		 /* of the file */
 	bool in_memory;		 /* the source: see file.h */
@@ -74,6 +83,13 @@ void close_party(struct party *party);
 int run_sender(struct party *party);
 /* Receive the file and write the destination (receive.c). */
 int run_receiver(struct party *party);
+
+/*
+ * Name the files that end within the first bytes of the sequence.
+ *
+ * wait  for a reader of standard output that is behind; otherwise the names come later
+ */
+void name_files(struct party *party, uint64_t bytes, bool wait);
 
 /*
  * Files of a tree that are not copied: each side has notices of its own, and the client

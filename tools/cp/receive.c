@@ -435,6 +435,7 @@ static int advance_receiver(struct receiver *receiver)
 		party->state = CONNECTION_IDLE;
 		submit_job(party->workers, &receiver->commit);
 	}
+	name_files(party, receiver->bytes_written, false);
 	show_progress(party->progress, receiver->bytes_written);
 	return announced + written + passed > 0;
 }
@@ -525,6 +526,8 @@ static int receive_file(struct receiver *receiver)
 		return -1;
 	if (party->settings->dry_run)
 		return party->client ? take_file_notices(party) : 0;
+	party->naming.list = party->tree ? &party->tree->list : NULL;
+	strcpy(party->naming.name, source.name);
 	begin_progress(party->progress, source.size);
 	if (party->settings->partial && offer_segments(party, &receiver->target) < 0)
 		return -1;
@@ -568,6 +571,8 @@ int run_receiver(struct party *party)
 	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer)
 		ignored = (struct failure){ 0 };
 	control->failure = party->failure;
+	if (result == 0)
+		name_files(party, party->size, true);
 	stop_relay(receiver.relay);
 	stop_workers(&party->workers);
 	free(receiver.slots);

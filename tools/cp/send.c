@@ -180,6 +180,7 @@ static int advance_sender(struct sender *sender)
 	if (ended >= 0)
 		credited = free_slots(sender);
 	passed = ended < 0 ? -1 : pass_notices(sender->party);
+	name_files(sender->party, sender->bytes_credited, false);
 	show_progress(sender->party->progress, sender->bytes_credited);
 	return passed < 0 ? -1 : read + posted + ended + credited + passed > 0;
 }
@@ -247,6 +248,8 @@ static int send_file(struct sender *sender)
 	party->losses = message.losses;
 	if (party->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
+	party->naming.list = message.tree ? &sender->sources.list : NULL;
+	strcpy(party->naming.name, message.name);
 	begin_progress(party->progress, message.size);
 	if (party->settings->partial && compare_segments(party, &sender->sources) < 0)
 		return -1;
@@ -270,6 +273,8 @@ int run_sender(struct party *party)
 	if (result < 0)
 		name_down_port(&party->connection);
 	end_progress(party->progress);
+	if (result == 0)
+		name_files(party, party->size, true);
 	stop_workers(&party->workers);
 	/* Before the receiver learns of a failure. */
 	stream_close_peer(&party->stream);

@@ -13,13 +13,7 @@
 #include "core/object.h"
 #include "cq.h"
 
-enum {
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_cq_attr, comp_vector) + sizeof(uint32_t),
-};
-
-_Static_assert(sizeof(struct pier_cq_attr) == (size_t)FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(cq_attr, comp_vector);
 
 static void describe_cq(const struct pier_object *object, char *ret_text, size_t size)
 {
@@ -35,7 +29,8 @@ static int read_attr(const struct pier_cq_attr *attr,
 	static const char what[] = "completion queue attributes";
 	uint32_t max_cqe = (uint32_t)limits->max_cqe;
 	struct pier_cq_attr known;
-	int error = PIER_READ_ATTR(what, cq_attr, attr, FIRST_SIZE, &known);
+	int error = PIER_READ_ATTR(what, cq_attr, attr,
+				   PIER_SIZE_UP_TO(cq_attr, comp_vector), &known);
 
 	if (known.depth == PIER_UNSET)
 		known.depth = pier_clamp_to_limit(1024, max_cqe);

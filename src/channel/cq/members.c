@@ -20,9 +20,7 @@ struct srq_share {
 
 static struct srq_share *find_share(const struct pier_cq *cq, const struct pier_srq *srq)
 {
-	pier_list_for_each(link, &cq->srqs) {
-		struct srq_share *share = pier_container_of(link, struct srq_share, link);
-
+	pier_list_for_each(struct srq_share, share, &cq->srqs, link) {
 		if (share->srq == srq)
 			return share;
 	}

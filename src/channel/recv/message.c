@@ -161,31 +161,26 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	return report_broken(channel, ret_message);
 }
 
-static struct pier_channel *channel_at(const struct pier_list *link)
-{
-	return pier_container_of(link, struct pier_channel, srq_link);
-}
-
 static int take_from_any(struct pier_recv_pool *pool,
 			 struct pier_pool_message *ret_message)
 {
-	struct pier_channel *working = NULL, *channel = NULL;
-	int taken;
+	struct pier_channel *working = NULL, *last = NULL;
 
-	pier_list_for_each(link, &pool->srq->channels) {
-		channel = channel_at(link);
-		taken = take_shared(pool, channel, ret_message);
+	pier_list_for_each(struct pier_channel, channel, &pool->srq->channels, srq_link) {
+		int taken = take_shared(pool, channel, ret_message);
+
 		if (taken > 0) {
 			/* Look at it again after all others. */
-			pier_list_remove(link);
-			pier_list_append(&pool->srq->channels, link);
+			pier_list_remove(&channel->srq_link);
+			pier_list_append(&pool->srq->channels, &channel->srq_link);
 		}
 		if (taken != 0)
 			return taken;
 		if (!channel->broken)
 			working = channel;
+		last = channel;
 	}
-	return working || !channel ? 0 : report_broken(channel, ret_message);
+	return working || !last ? 0 : report_broken(last, ret_message);
 }
 
 /* If there is no message, post the slots that wait for a batch. */
@@ -231,16 +226,16 @@ static int pass_channels(void *subject, struct pier_wait_pass *pass)
 {
 	const struct pool_wait *wait = subject;
 	const struct pier_recv_pool *pool = wait->pool;
-	int error = 0;
 
 	if (!pool->srq)
 		return pier_wait_pass_channel(pass, pool->channel);
-	for (struct pier_list *link = pool->srq->channels.next;
-	     link != &pool->srq->channels && !error; link = link->next) {
-		if (!channel_at(link)->broken)
-			error = pier_wait_pass_channel(pass, channel_at(link));
+	pier_list_for_each(struct pier_channel, channel, &pool->srq->channels, srq_link) {
+		int error = channel->broken ? 0 : pier_wait_pass_channel(pass, channel);
+
+		if (error)
+			return error;
 	}
-	return error;
+	return 0;
 }
 
 /* Channels with a shared receive queue may break without a completion. */
@@ -248,8 +243,8 @@ static void find_broken_channels(struct pier_recv_pool *pool)
 {
 	if (!pool->srq)
 		return;
-	pier_list_for_each(link, &pool->srq->channels)
-		pier_find_broken_qp(channel_at(link));
+	pier_list_for_each(struct pier_channel, channel, &pool->srq->channels, srq_link)
+		pier_find_broken_qp(channel);
 }
 
 /* Returns 1, -ETIMEDOUT without a sentence, or another error. */

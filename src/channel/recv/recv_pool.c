@@ -164,13 +164,10 @@ void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot)
 }
 
 enum {
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, channel) + sizeof(void *),
 	LARGEST_BATCH = 32,
 };
 
-_Static_assert(sizeof(struct pier_recv_pool_attr) == FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(recv_pool_attr, channel);
 
 static void describe_pool(const struct pier_object *object, char *ret_text, size_t size)
 {
@@ -422,7 +419,7 @@ int pier_recv_pool_create(struct pier_pd *pd, const struct pier_recv_pool_attr *
 
 	if (!error)
 		error = PIER_READ_ATTR("receive pool attributes", recv_pool_attr, attr,
-				       FIRST_SIZE, &known);
+				       PIER_SIZE_UP_TO(recv_pool_attr, channel), &known);
 	if (!error)
 		error = check_attr(&known, pd);
 	if (!error && known.channel)

@@ -14,13 +14,7 @@
 #include "core/extensible.h"
 #include "core/object.h"
 
-enum {
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_srq_attr, max_sge) + sizeof(uint32_t),
-};
-
-_Static_assert(sizeof(struct pier_srq_attr) == FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(srq_attr, max_sge);
 
 static void describe_srq(const struct pier_object *object, char *ret_text, size_t size)
 {
@@ -63,7 +57,8 @@ static int read_attr(const struct pier_srq_attr *attr,
 	static const char what[] = "shared receive queue attributes";
 	uint32_t max_wr = (uint32_t)limits->max_srq_wr;
 	struct pier_srq_attr known;
-	int error = PIER_READ_ATTR(what, srq_attr, attr, FIRST_SIZE, &known);
+	int error = PIER_READ_ATTR(what, srq_attr, attr,
+				   PIER_SIZE_UP_TO(srq_attr, max_sge), &known);
 
 	if (known.max_wr == PIER_UNSET)
 		known.max_wr = pier_clamp_to_limit(256, max_wr);

@@ -10,6 +10,7 @@
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/text.h"
 #include "device/device.h"
 #include "device/gid_table.h"
 #include "endpoint.h"
@@ -17,15 +18,11 @@
 enum {
 	RETRIES_MOST = 7,	/* retry counts are 3 bits */
 	LONGEST_SPIN = 1000000, /* in microseconds; PIER_WAIT_POLL serves longer waits */
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
 		       PIER_ACCESS_RELAXED_ORDERING,
 };
 
-_Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, context) + sizeof(void *),
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(channel_attr, context);
 
 static const char attributes[] = "channel attributes";
 
@@ -138,12 +135,11 @@ static int shown_length(size_t length)
 static int refuse_key(const char *source, const char *key, size_t length)
 {
 	char keys[KEY_LIST_SIZE] = "";
-	size_t used = 0;
 
 	for (size_t i = 0; i < MEMBERS; i++)
 		if (members[i].key)
-			used += (size_t)snprintf(keys + used, sizeof(keys) - used, "%s%s",
-						 i ? ", " : "", members[i].key);
+			pier_append_text(keys, sizeof(keys), "%s%s", i ? ", " : "",
+					 members[i].key);
 	return pier_fail(EINVAL, "%s: \"%.*s\" is not KEY=NUMBER; the keys are %s",
 			 source, shown_length(length), key, keys);
 }
@@ -230,7 +226,8 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   struct pier_channel_attr *ret_attr)
 {
 	struct pier_channel_attr known, environment;
-	int error = PIER_READ_ATTR(attributes, channel_attr, attr, FIRST_SIZE, &known);
+	int error = PIER_READ_ATTR(attributes, channel_attr, attr,
+				   PIER_SIZE_UP_TO(channel_attr, pkey_index), &known);
 
 	if (!error)
 		error = pier_read_environment(&environment);

@@ -8,6 +8,7 @@
 #include "channel/cq/members.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "region/mr.h"
 #include "verbs_objects.h"
 
@@ -82,7 +83,6 @@ static void explain_refused_qp(const struct pier_channel *channel, int error,
 			       const struct ibv_qp_init_attr *refused, char *ret_text,
 			       size_t size)
 {
-	size_t used = 0;
 	uint32_t highest;
 
 	ret_text[0] = '\0';
@@ -90,10 +90,10 @@ static void explain_refused_qp(const struct pier_channel *channel, int error,
 	if ((error != EINVAL && error != ENOMEM) || accepts_qp(channel, *refused))
 		return;
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		if (used < size && find_highest(channel, &numbers[i], *refused, &highest))
-			used += (size_t)snprintf(ret_text + used, size - used, "%s %s %u",
-						 used ? ", or" : ": it takes",
-						 numbers[i].name, highest);
+		if (find_highest(channel, &numbers[i], *refused, &highest))
+			pier_append_text(ret_text, size, "%s %s %u",
+					 ret_text[0] ? ", or" : ": it takes",
+					 numbers[i].name, highest);
 }
 
 int pier_open_channel_completions(struct pier_channel *channel)

@@ -97,10 +97,8 @@ static int64_t next_due_time(const struct fault_cq *cq)
 
 	for (uint32_t i = 0; i < cq->count && cq->armed && !cq->ask_at; i++)
 		next = earlier_time(next, fault_due_time(cq, &cq->waiting[i]));
-	pier_list_for_each(link, &fault_context(cq->ibv.context)->qps) {
-		const struct fault_qp *qp = pier_container_of(link, const struct fault_qp,
-							      link);
-
+	pier_list_for_each(const struct fault_qp, qp,
+			   &fault_context(cq->ibv.context)->qps, link) {
 		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
 			next = earlier_time(next, fault_death(qp));
 	}
@@ -112,9 +110,8 @@ void pier_fault_set_channel_timer(struct fault_comp_channel *channel)
 	struct itimerspec when = { 0 };
 	int64_t next = INT64_MAX;
 
-	pier_list_for_each(link, &channel->cqs)
-		next = earlier_time(next, next_due_time(pier_container_of(
-						  link, struct fault_cq, link)));
+	pier_list_for_each(const struct fault_cq, cq, &channel->cqs, link)
+		next = earlier_time(next, next_due_time(cq));
 	if (next < INT64_MAX) {
 		int64_t left = next - pier_now();
 

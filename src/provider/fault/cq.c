@@ -111,9 +111,7 @@ static void break_users(struct fault_cq *cq)
 	struct fault_context *context = fault_context(cq->ibv.context);
 
 	cq->overrun = true;
-	pier_list_for_each(link, &context->qps) {
-		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
-
+	pier_list_for_each(struct fault_qp, qp, &context->qps, link) {
 		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
 			pier_fault_break_qp(qp);
 	}
@@ -328,9 +326,7 @@ static struct fault_cq *take_due_event(struct fault_comp_channel *channel)
 	int64_t now = pier_now();
 
 	pier_fault_fail_dead_peers(fault_context(channel->ibv.context), now);
-	pier_list_for_each(link, &channel->cqs) {
-		struct fault_cq *cq = pier_container_of(link, struct fault_cq, link);
-
+	pier_list_for_each(struct fault_cq, cq, &channel->cqs, link) {
 		ask_device_late(cq, now);
 		if (!found && has_event(cq, now))
 			found = cq;

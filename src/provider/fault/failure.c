@@ -7,9 +7,7 @@
 
 struct fault_qp *pier_fault_find_qp(struct fault_context *context, uint32_t qp_num)
 {
-	pier_list_for_each(link, &context->qps) {
-		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
-
+	pier_list_for_each(struct fault_qp, qp, &context->qps, link) {
 		if (qp->ibv.qp_num == qp_num)
 			return qp;
 	}
@@ -53,9 +51,7 @@ void pier_fault_break_qp(struct fault_qp *qp)
 
 void pier_fault_fail_dead_peers(struct fault_context *context, int64_t now)
 {
-	pier_list_for_each(link, &context->qps) {
-		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
-
+	pier_list_for_each(struct fault_qp, qp, &context->qps, link) {
 		if (now < fault_death(qp))
 			continue;
 		qp->has_first_failed = true;

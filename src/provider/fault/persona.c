@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/text.h"
 #include "persona.h"
 
 /* For the tester: drivers return an errno without a sentence. */
@@ -597,10 +598,7 @@ const struct pier_persona *pier_persona_find(const char *name, size_t length)
 
 void pier_persona_print_names(char *ret_text, size_t size)
 {
-	size_t used = 0;
-
 	ret_text[0] = '\0';
-	for (size_t i = 0; i < PERSONAS && used < size; i++)
-		used += (size_t)snprintf(ret_text + used, size - used, "%s%s",
-					 i ? ", " : "", personas[i].name);
+	for (size_t i = 0; i < PERSONAS; i++)
+		pier_append_text(ret_text, size, "%s%s", i ? ", " : "", personas[i].name);
 }

@@ -83,23 +83,21 @@ static bool note_receive(struct pier_list *receives, const struct ibv_recv_wr *w
 	return true;
 }
 
-static void free_receive(struct pier_list *link)
+static void free_receive(struct receive *receive)
 {
-	pier_list_remove(link);
-	free(pier_container_of(link, struct receive, link));
+	pier_list_remove(&receive->link);
+	free(receive);
 }
 
 void pier_fault_forget_receives(struct pier_list *receives)
 {
-	pier_list_for_each_safe(link, following, receives)
-		free_receive(link);
+	pier_list_for_each_safe(struct receive, receive, following, receives, link)
+		free_receive(receive);
 }
 
 static struct receive *find_receive(struct pier_list *receives, uint64_t wr_id)
 {
-	pier_list_for_each(link, receives) {
-		struct receive *receive = pier_container_of(link, struct receive, link);
-
+	pier_list_for_each(struct receive, receive, receives, link) {
 		if (receive->wr_id == wr_id)
 			return receive;
 	}
@@ -110,10 +108,7 @@ static struct receive *find_receive(struct pier_list *receives, uint64_t wr_id)
 static uint8_t *find_bytes(const struct fault_context *context,
 			   const struct ibv_sge *element, size_t length)
 {
-	pier_list_for_each(link, &context->mrs) {
-		const struct fault_mr *mr = pier_container_of(link, struct fault_mr,
-							      link);
-
+	pier_list_for_each(const struct fault_mr, mr, &context->mrs, link) {
 		if (mr->ibv.lkey == element->lkey && element->addr >= mr->iova &&
 		    length <= mr->length &&
 		    element->addr - mr->iova <= mr->length - length)
@@ -177,7 +172,7 @@ void pier_fault_scatter(struct fault_context *context, struct fault_qp *qp,
 	    wc->byte_len <= context->plan.persona->max_scatter &&
 	    take_message(context, receive, wc->byte_len, message))
 		copy_message(receive, message, wc->byte_len);
-	free_receive(&receive->link);
+	free_receive(receive);
 }
 
 static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
@@ -289,7 +284,8 @@ static int receive_one(struct fault_context *context, const struct receive_queue
 	error = queue->qp ? ibv_post_recv(queue->qp, &under, &bad)
 			  : ibv_post_srq_recv(queue->srq, &under, &bad);
 	if (error && queue->receives)
-		free_receive(queue->receives->previous);
+		free_receive(pier_container_of(queue->receives->previous, struct receive,
+					       link));
 	return error;
 }
 

@@ -17,21 +17,14 @@
 #include "index.h"
 #include "region/mr.h"
 
-enum {
-	/* Of the first version. What comes behind it is not in all callers'. */
-	FIRST_SIZE = offsetof(struct pier_mr_cache_attr, flags) + sizeof(uint32_t),
-};
-
-_Static_assert(sizeof(struct pier_mr_cache_attr) ==
-		       offsetof(struct pier_mr_cache_attr, flags) + sizeof(uint32_t),
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(mr_cache_attr, flags);
 
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
 	struct pier_mr_cache_attr known;
-	int error = PIER_READ_ATTR("registration cache", mr_cache_attr, attr, FIRST_SIZE,
-				   &known);
+	int error = PIER_READ_ATTR("registration cache", mr_cache_attr, attr,
+				   PIER_SIZE_UP_TO(mr_cache_attr, flags), &known);
 
 	if (error)
 		return error;
@@ -349,7 +342,7 @@ static enum guard choose_guard(const struct pier_cache_entry *entry)
 		return GUARD_OWNED;
 	if (by_hand)
 		return GUARD_CALLER;
-	return pier_is_host_backend(backend) && cache->watching ? GUARD_WATCH
+	return backend == &pier_host_backend && cache->watching ? GUARD_WATCH
 								: GUARD_NONE;
 }
 

@@ -89,9 +89,7 @@ int pier_cache_reap(struct pier_mr_cache *cache)
 
 static bool any_reaped_in(const struct pier_mr_cache *cache, uint64_t start, uint64_t end)
 {
-	pier_list_for_each(link, &cache->reaping) {
-		struct pier_cache_entry *entry = pier_cache_entry_in(link);
-
+	pier_list_for_each(const struct pier_cache_entry, entry, &cache->reaping, link) {
 		if (entry->node.start < end && entry->node.end > start)
 			return true;
 	}
@@ -175,7 +173,7 @@ static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
 	*set = (struct pier_cache_set){
 		.backend = backend,
 		.access = access,
-		.by_pointer = backend && (backend->find || pier_is_host_backend(backend)),
+		.by_pointer = backend && (backend->find || backend == &pier_host_backend),
 	};
 	return set;
 }
@@ -299,9 +297,7 @@ void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t
 			cache->stats.invalidations++;
 		}
 	}
-	pier_list_for_each(link, &cache->pending) {
-		struct pier_cache_entry *entry = pier_cache_entry_in(link);
-
+	pier_list_for_each(struct pier_cache_entry, entry, &cache->pending, link) {
 		if (entry->state == PIER_CACHE_PENDING && entry->node.start < end &&
 		    entry->node.end > start && (entry->file.inode != 0) == dmabufs) {
 			entry->state = PIER_CACHE_LOOSE;
@@ -329,11 +325,6 @@ static struct {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.caches = { &all.caches, &all.caches },
 };
-
-static struct pier_mr_cache *cache_in(struct pier_list *link)
-{
-	return pier_container_of(link, struct pier_mr_cache, link);
-}
 
 void pier_caches_add(struct pier_mr_cache *cache)
 {
@@ -374,9 +365,7 @@ static bool drop_unmapped(uint64_t start, uint64_t end)
 	bool left = false;
 
 	pthread_mutex_lock(&all.lock);
-	pier_list_for_each(link, &all.caches) {
-		struct pier_mr_cache *cache = cache_in(link);
-
+	pier_list_for_each(struct pier_mr_cache, cache, &all.caches, link) {
 		pthread_mutex_lock(&cache->lock);
 		pier_cache_drop_range(cache, start, end, false);
 		left = left || !pier_list_empty(&cache->dead);
@@ -392,10 +381,10 @@ static struct pier_mr_cache *visit_cache(uint64_t serial)
 	struct pier_mr_cache *found = NULL;
 
 	pthread_mutex_lock(&all.lock);
-	pier_list_for_each(link, &all.caches) {
-		if (cache_in(link)->serial <= serial)
+	pier_list_for_each(struct pier_mr_cache, cache, &all.caches, link) {
+		if (cache->serial <= serial)
 			continue;
-		found = cache_in(link);
+		found = cache;
 		pthread_mutex_lock(&found->lock);
 		found->visitors++;
 		pthread_mutex_unlock(&found->lock);

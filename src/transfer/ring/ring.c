@@ -25,13 +25,7 @@
 
 /* Rings, from their creation to their end. */
 
-enum {
-	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_ring_attr, offset) + sizeof(uint64_t),
-};
-
-_Static_assert(sizeof(struct pier_ring_attr) == FIRST_SIZE,
-	       "no padding at the end, where a new field would not change the size");
+PIER_ASSERT_NO_PADDING(ring_attr, offset);
 
 struct pier_ring {
 	struct pier_object object;
@@ -246,8 +240,8 @@ int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *attr,
 	int error = pier_check_process(&pd->object);
 
 	if (!error)
-		error = PIER_READ_ATTR("ring attributes", ring_attr, attr, FIRST_SIZE,
-				       &known);
+		error = PIER_READ_ATTR("ring attributes", ring_attr, attr,
+				       PIER_SIZE_UP_TO(ring_attr, offset), &known);
 	if (!error)
 		error = check_attr(&known, pd);
 	if (error)

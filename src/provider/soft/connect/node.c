@@ -29,10 +29,7 @@ static struct {
 
 static struct soft_node *find_meeting_locked(void)
 {
-	pier_list_for_each(link, &registry.nodes) {
-		struct soft_node *node = pier_container_of(link, struct soft_node,
-							   registered);
-
+	pier_list_for_each(struct soft_node, node, &registry.nodes, registered) {
 		if (node->pid == getpid() && node->meeting.joined)
 			return node;
 	}
@@ -82,10 +79,7 @@ bool pier_soft_unregister(struct soft_node *node)
 struct soft_node *pier_soft_hold_registry(const union ibv_gid *gid)
 {
 	pier_fork_lock(&registry.lock);
-	pier_list_for_each(link, &registry.nodes) {
-		struct soft_node *node = pier_container_of(link, struct soft_node,
-							   registered);
-
+	pier_list_for_each(struct soft_node, node, &registry.nodes, registered) {
 		/*
 		 * A node that the parent opened before fork(2) has no engine in the
 		 * child.

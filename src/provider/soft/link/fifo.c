@@ -150,10 +150,7 @@ static void stop_polling_oldest(struct soft_engine *engine)
 {
 	struct soft_fifo *oldest = NULL;
 
-	pier_list_for_each(item, &engine->polled) {
-		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
-							   polled);
-
+	pier_list_for_each(struct soft_fifo, fifo, &engine->polled, polled) {
 		if (!oldest || fifo->last_active < oldest->last_active)
 			oldest = fifo;
 	}
@@ -201,10 +198,7 @@ bool pier_soft_sleep_on_fifos(struct soft_engine *engine)
 {
 	bool quiet = true;
 
-	pier_list_for_each_safe(item, next, &engine->polled) {
-		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
-							   polled);
-
+	pier_list_for_each_safe(struct soft_fifo, fifo, next, &engine->polled, polled) {
 		if (!pier_soft_sleep_on_fifo(fifo->link)) {
 			pier_soft_activate(&fifo->link->end->work);
 			quiet = false;
@@ -215,10 +209,7 @@ bool pier_soft_sleep_on_fifos(struct soft_engine *engine)
 
 void pier_soft_poll_fifos(struct soft_engine *engine, uint64_t now)
 {
-	pier_list_for_each(item, &engine->polled) {
-		struct soft_fifo *fifo = pier_container_of(item, struct soft_fifo,
-							   polled);
-
+	pier_list_for_each(struct soft_fifo, fifo, &engine->polled, polled) {
 		if (!find_fifo_activity(fifo->link))
 			continue;
 		fifo->last_active = now;
