@@ -145,6 +145,16 @@ class Info(Case):
             self.assertRegex(text, r"(?m)^  %s +%s: " % (memory["name"], state))
             self.assertIn(memory["detail"], text)
 
+    def test_the_first_line_is_a_summary(self):
+        env = self.board("/1,/2")
+        facts = self.facts(env=env)
+        nics = sum(device["name"] != "soft0" for device in facts["devices"])
+        memory = ", ".join(m["name"] for m in facts["memory"] if m["available"])
+        self.assertEqual(
+            self.unfold(self.run_pier("info", env=env).stdout).splitlines()[0],
+            "pier %s: %d NIC%s, 2 GPUs; memory: %s" % (facts["version"], nics, "s"[:nics != 1], memory))
+        self.assertRegex(self.run_pier("info", env=self.board("/1")).stdout, r"\A[^\n]* NICs?, 1 GPU; ")
+
     def board(self, places):
         """The environment of a machine with a unit of memory at each of these locations."""
         folder = self.folder / "board"

@@ -465,12 +465,30 @@ static void print_switches(struct json *json)
 	}
 }
 
+/* "pier 0.1.0: 1 NIC, 2 GPUs; memory: host, memfd, cuda". */
+static void print_summary(const struct lists *lists)
+{
+	uint32_t nics = 0, gpus = lists->unit_count;
+	char memory[512] = "";
+
+	for (uint32_t i = 0; i < lists->device_count; i++)
+		nics += strcmp(lists->devices[i].name, PIER_SOFT_DEVICE) != 0;
+	for (uint32_t i = 0; i < lists->backend_count; i++)
+		if (lists->backends[i].available)
+			append(memory, sizeof(memory), "%s%s", memory[0] ? ", " : "",
+			       lists->backends[i].name);
+	print_folded(stdout, "  ",
+		     "pier %s: %" PRIu32 " NIC%s, %" PRIu32 " GPU%s; memory: %s",
+		     pier_version(), nics, nics == 1 ? "" : "s", gpus,
+		     gpus == 1 ? "" : "s", memory);
+}
+
 static size_t print_text(const struct lists *lists)
 {
 	size_t failed;
 	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
 
-	printf("pier %s\n", pier_version());
+	print_summary(lists);
 	print_switches(NULL);
 	if (reason) {
 		putchar('\n');
