@@ -35,7 +35,7 @@ EXAMPLE = re.compile(r"^/\* ([^\n]*?) \*/\n(static int example_(\w+)\(.*?^}$)",
 # Examples that are too long for a page.
 FILES = {"backend": "examples/backend_arena.c"}
 # What NAME may have without being cut after a clause.
-NAME_WIDTH = 84
+NAME_WIDTH = 80
 
 
 def strip_comment(text):
@@ -54,12 +54,12 @@ def shorten(sentence):
     """Its first clause, if it is too long for NAME."""
     if len(sentence) <= NAME_WIDTH:
         return sentence
-    for ends in ": ", ", |; |\\. | \\(":
-        for end in re.finditer(ends, sentence):
-            clause = sentence[:end.start()]
-            if len(clause.split()) >= 3 and all(clause.count(a) == clause.count(b)
-                                                for a, b in ("()", "[]")):
-                return clause
+    for end in re.finditer(r"[:,;.] | \(", sentence):
+        clause = sentence[:end.start()]
+        # A range is [first, end).
+        if len(clause.split()) >= 3 and \
+                len(re.findall(r"[(\[]", clause)) == len(re.findall(r"[)\]]", clause)):
+            return clause
     return sentence
 
 

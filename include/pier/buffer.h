@@ -245,9 +245,8 @@ PIER_API int pier_buffer_query(const struct pier_buffer *buffer,
 			       struct pier_buffer_info *ret_info, size_t size);
 
 /**
- * Return a pointer through which the CPU can read and write the buffer with ordinary
- * instructions. Every call returns the same pointer, which is valid until the buffer is
- * freed.
+ * Return a pointer through which ordinary instructions read and write the buffer. Every
+ * call returns the same pointer, which is valid until the buffer is freed.
  *
  * On machines whose devices are not coherent with the CPU's caches (x86-64 is not one
  * of them), memory of dma_heap and udmabuf also needs DMA_BUF_IOCTL_SYNC around each

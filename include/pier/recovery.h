@@ -12,7 +12,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Recovery: the first error of a channel, reconnecting, and detecting a dead peer.
+ * Recovery: a channel's first error, reconnecting, and detecting a dead peer.
  *
  * The rules for threads and processes are those of <pier/channel.h>.
  *
