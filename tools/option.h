@@ -28,10 +28,11 @@ struct given_option {
 typedef int take_option(const struct given_option *given, void *member);
 
 struct option_row {
-	char letter;	      /* 0: none */
-	const char *name;     /* without "--"; NULL: an empty line of the help */
-	const char *argument; /* as the help calls the value; NULL: takes none */
-	const char *help;     /* NULL: the help leaves the option out */
+	char letter;	  /* 0: none */
+	const char *name; /* without "--"; NULL: an empty line of the help */
+	/* As the help calls the value, or all values: "on|off". NULL: takes none. */
+	const char *argument;
+	const char *help; /* NULL: the help leaves the option out */
 	take_option *take;
 	size_t offset;	    /* of the member */
 	double least, most; /* the range, see below */
@@ -52,6 +53,7 @@ struct option_table {
 	const struct option_habit *habits;
 	size_t habit_count;
 	const char *after; /* likewise */
+	const char *first; /* all values of the first operand: "a|b"; NULL: any */
 	bool runs_program; /* the first operand and all that follows it are a program's */
 };
 

@@ -91,6 +91,7 @@ static int print_tables(const struct given_option *given, void *member)
 		json_string(&json, "name", commands[i].name);
 		json_string(&json, "help", commands[i].help);
 		json_bool(&json, "runs_program", options && options->runs_program);
+		json_string(&json, "first", options ? options->first : NULL);
 		print_options_json(&json, options);
 		json_close(&json, '}');
 	}

@@ -73,11 +73,27 @@ class Completion(Case):
         self.assertEqual(set(self.bash("cp", "--src-mem", "")), {m["name"] for m in memory})
         self.assertIn("soft0", self.bash("info", "--device", "s"))
         self.assertEqual(self.bash("help", "d"), ["doctor"])
+        self.assertEqual(self.bash("perf", "--path", ""), ["direct", "staged"])
+        self.assertEqual(self.bash("perf", "-A", "C"), ["CMP_AND_SWAP"])
+        # bash makes a word of the "=".
+        self.assertEqual(self.bash("info", "--device", "=", "so"), ["soft0"])
+        self.assertEqual(self.bash("perf", "--path", "="), ["direct", "staged"])
         # Files are left to bash, and numbers to the user.
         self.assertEqual(self.bash("doctor", "--from", ""), [])
         self.assertEqual(self.bash("cp", "file"), [])
         self.assertEqual(self.bash("cp", "--depth", ""), ["compopt +o default"])
         self.assertEqual(self.bash("run", "program", "-"), [])
+
+    def test_bash_completes_names_of_tests(self):
+        tests = self.bash("perf", "")
+        text = self.run_pier("perf", "--help").stdout
+        self.assertEqual(set(tests), set(re.findall(r"\b[a-z]+_(?:bw|lat)\b", text)))
+        self.assertEqual(self.bash("perf", "-e", "write_"), ["write_bw", "write_lat"])
+        for words in (("write_bw", ""), ("write_bw", "n"), ("-e", "write_bw", "-b", "")):
+            self.assertEqual(self.bash("perf", *words), [])
+        self.assertIn("--iters", self.bash("perf", "write_bw", "--it"))
+        for test in tests:
+            self.refused(2, "the name of HOST is empty", "perf", test, "")
 
     def test_zsh_completes_every_command_and_option(self):
         self.need("zsh")
@@ -88,6 +104,8 @@ class Completion(Case):
             lines = self.printed("zsh", "-fc", ZSH, "zsh", file, "pier", command, "-")
             found = {line.split("[")[0] for line in lines if line.startswith("-")}
             self.assertEqual(found, set() if command == "help" else self.options(command))
+            self.assertEqual(any(line.startswith("1:test:(write_bw ") for line in lines),
+                             command == "perf")
 
     def test_fish_completes_every_command_and_option(self):
         self.need("fish")
@@ -102,6 +120,8 @@ class Completion(Case):
             if command != "help":
                 long = {o for o in self.options(command) if o.startswith("--")}
                 self.assertEqual(complete("pier %s --" % command), long)
+        self.assertTrue({"write_bw", "atomic_lat"} <= complete("pier perf "))
+        self.assertEqual(complete("pier perf --path "), {"direct", "staged"})
 
 
 main()

@@ -26,6 +26,12 @@ class Option:
         return ["-" + self.letter, self.name] if self.letter else [self.name]
 
 
+    @property
+    def choices(self):
+        """All values of the option, if the help lists them."""
+        return self.value.split("|") if self.value and "|" in self.value else []
+
+
 class Program:
     def __init__(self, pier):
         tables = json.loads(subprocess.run([pier, "--option-tables"], check=True,
@@ -36,12 +42,20 @@ class Program:
                            for c in tables["commands"]}
         # The arguments of these are a program and its own options.
         self.runs_program = {c["name"] for c in tables["commands"] if c["runs_program"]}
+        # All values of the first argument.
+        self.first = {c["name"]: c["first"].split("|") for c in tables["commands"] if c["first"]}
 
 
 def bash(program):
     lines = ["# Completion of pier for bash, made by tools/completion/generate.py.", "_pier() {",
              "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}",
              "    local command=${COMP_WORDS[1]} words='' value=''",
+             "    # In --name=value, the = is a word.",
+             "    if [ \"$current\" = = ]; then",
+             "        current=''",
+             "    elif [ \"$before\" = = ]; then",
+             "        before=${COMP_WORDS[COMP_CWORD - 2]}",
+             "    fi",
              "    if [ \"$COMP_CWORD\" = 1 ]; then",
              "        COMPREPLY=($(compgen -W '%s' -- \"$current\"))" % " ".join(
                  [*program.commands, *(n for o in program.options for n in o.names)]),
@@ -54,22 +68,29 @@ def bash(program):
             words = " ".join(n for o in options for n in o.names)
             only = '[ "$COMP_CWORD" != 2 ] || ' if name in program.runs_program else ""
             lines.append("        %swords='%s'" % (only, words))
+        if name in program.first:
+            lines += ["        case $current in", "        -*) ;;", "        *)",
+                      "            words='%s'" % " ".join(program.first[name]),
+                      "            [[ ! \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ ' '(%s)' ' ]] || words=''"
+                      % "|".join(program.first[name]), "            ;;", "        esac"]
         values = [o for o in options if o.value]
         if values:
             lines.append("        case $before in")
             for option in values:
-                lines.append("        %s) value=%s ;;" % (" | ".join(option.names), option.value))
+                lines.append("        %s) value='%s' ;;" % (" | ".join(option.names), option.value))
             lines.append("        esac")
         lines.append("        ;;")
     lines += ["    esac", "    case $value in", "    '')",
               "        case $command:$current in",
-              "        help:* | *:-*) COMPREPLY=($(compgen -W \"$words\" -- \"$current\")) ;;",
+              "        %s | *:-*) COMPREPLY=($(compgen -W \"$words\" -- \"$current\")) ;;"
+              % " | ".join(name + ":*" for name in ("help", *program.first)),
               "        esac", "        ;;",
               "    SPEC) COMPREPLY=($(compgen -W '%s' -- \"$current\")) ;;" % " ".join(MEMORY),
               "    %s)" % " | ".join(DEVICES),
               "        COMPREPLY=($(compgen -W \"soft0 $(ls /sys/class/infiniband 2>/dev/null)\" "
               "-- \"$current\"))", "        ;;",
               "    %s) ;;" % " | ".join(FILES),
+              "    *'|'*) COMPREPLY=($(compgen -W \"${value//|/ }\" -- \"$current\")) ;;",
               "    *) compopt +o default 2>/dev/null ;;", "    esac", "}",
               "complete -o default -F _pier pier"]
     return lines
@@ -80,6 +101,8 @@ def quote(text):
 
 
 def zsh_action(value):
+    if "|" in value:
+        return ":value:(%s)" % value.replace("|", " ")
     if value in FILES:
         return ":%s:_files" % value
     if value in DEVICES:
@@ -110,7 +133,9 @@ def zsh(program):
               "case $command in"]
     for name, options in program.of_command.items():
         rest = "'*:command:(%s)'" % " ".join(program.commands) if name == "help" else \
-            "'*::program:_normal'" if name in program.runs_program else "'*:file:_files'"
+            "'*::program:_normal'" if name in program.runs_program else \
+            "'1:test:(%s)' '2:host:_hosts'" % " ".join(program.first[name]) \
+            if name in program.first else "'*:file:_files'"
         lines.append("%s)" % name)
         lines.append("    _arguments \\")
         lines += ["        %s \\" % line for line in zsh_options(options)]
@@ -127,6 +152,8 @@ def fish_option(condition, option):
         line += " -r" + ("F" if option.value in FILES else "f")
     if option.value in DEVICES:
         line += " -a '(echo soft0; ls /sys/class/infiniband 2>/dev/null)'"
+    if option.choices:
+        line += " -a " + quote(" ".join(option.choices))
     if option.value == "SPEC":
         line += " -a %s" % quote(" ".join(MEMORY))
     return line + (" -d " + quote(option.text) if option.text else "")
@@ -141,6 +168,9 @@ def fish(program):
                  % quote(" ".join(program.commands)))
     for name, options in program.of_command.items():
         lines += [fish_option("__fish_seen_subcommand_from " + name, o) for o in options]
+        if name in program.first:
+            lines.append("complete -c pier -n '__fish_seen_subcommand_from %s' -f -a %s"
+                         % (name, quote(" ".join(program.first[name]))))
     return lines
 
 

@@ -316,7 +316,7 @@ static const struct option_row rows[] = {
 	  option_text, AT(source_memory), NAME },
 	{ 0, "dst-mem", "SPEC", "memory that the bytes go to", option_text,
 	  AT(destination_memory), NAME },
-	{ 0, "path", "KIND",
+	{ 0, "path", "direct|staged",
 	  "direct (default): the NICs access the memory; staged: both sides copy through "
 	  "host memory",
 	  take_path, AT(settings.staged) },
@@ -343,8 +343,9 @@ static const struct option_row rows[] = {
 	{ 'I', "inline_size", "N",
 	  "copy messages up to this size into the request (default 64)", option_number,
 	  AT(settings.inline_size), 0, PERF_INLINE_MAX },
-	{ 'A', "atomic_type", "T", "FETCH_AND_ADD (default) or CMP_AND_SWAP",
-	  take_atomic_type, AT(settings.opcode) },
+	{ 'A', "atomic_type", "FETCH_AND_ADD|CMP_AND_SWAP",
+	  "the kind of atomics (default FETCH_AND_ADD)", take_atomic_type,
+	  AT(settings.opcode) },
 	{ 'e', "events", NULL, "sleep instead of polling", option_on,
 	  AT(settings.events) },
 	{ 'm', "mtu", "N", "MTU of the path in bytes", take_attribute,
@@ -421,6 +422,8 @@ const struct option_table perf_option_table = {
 	.count = sizeof(rows) / sizeof(rows[0]),
 	.habits = habits,
 	.habit_count = sizeof(habits) / sizeof(habits[0]),
+	.first = "write_bw|write_lat|read_bw|read_lat|send_bw|send_lat|atomic_bw|"
+		 "atomic_lat",
 	.after = EXIT_STATUSES,
 };
 
