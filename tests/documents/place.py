@@ -29,6 +29,20 @@ COMPARE = """#!/bin/sh
 exec %s -B %s "$@"
 """
 # Commands run beside its folder. The flags must not contain a blank, which full paths may have.
+VERBS_PROGRAM = """#include <infiniband/verbs.h>
+#include <stdio.h>
+int main(void)
+{
+	static char memory[4096];
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	if (!pd || !ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE))
+		return 1;
+	printf("%s registers memory\\n", ibv_get_device_name(list[0]));
+	return 0;
+}
+"""
 PACKAGE = """Name: pier
 Description: as it is built
 Version: 0

@@ -288,6 +288,11 @@ class Tutorial(Pages):
         self.assertIn(done.status, DOCTOR)
         self.assertRegex(done.output, r"^pier doctor: ")
 
+    @runs("docs/ci.md", "cc mine.c -o mine")
+    def test_a_program_of_verbs(self, block):
+        (self.work / "mine.c").write_text(place.VERBS_PROGRAM)
+        self.run_block(block, statuses=[0, 1])
+
     @runs(page, "bash: pier: command not found")
     def test_a_host_without_pier(self, block):
         (self.folder / "hosts/node2/.profile").write_text("PATH=/usr/bin:/bin\n")
