@@ -55,6 +55,7 @@ class StubShell(Case):
         source = self.file("source", 1000)
         (self.home / "directory").mkdir()
         for place, name in (("somewhere:", "source"), ("somewhere:directory", "directory/source"),
+                            ("somewhere:~", "source"), ("somewhere:~/", "source"), ("somewhere:~x", None),
                             ("somewhere:~/x", "x"), ("somewhere:~//y", "y"),
                             ("somewhere:a b $(touch z) 'c' \"d\"\n;e", None)):
             with self.subTest(place):

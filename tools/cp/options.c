@@ -223,8 +223,8 @@ static int parse_operand(const char *text, struct operand *ret_operand,
 			    "file name with a colon",
 			    text);
 	/* The server starts in the home directory, and no shell expands the path. */
-	if (colon && strncmp(path, "~/", 2) == 0)
-		path += 2 + strspn(path + 2, "/");
+	if (colon && path[0] == '~' && (path[1] == '/' || !path[1]))
+		path += 1 + strspn(path + 1, "/");
 	if (colon && !*path)
 		path = ".";
 	if (!*path)
