@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <endian.h>
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,8 @@
 #include <unistd.h>
 
 #include "provider/soft/connect/call.h"
+#include "provider/soft/connect/connect.h"
+#include "provider/soft/connect/node.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
@@ -253,14 +257,65 @@ int __wrap_pier_soft_call(struct soft_connection *connection,
 			  const struct ibv_qp_attr *attr,
 			  struct soft_early_stream *ret_stream);
 
-static void wait_at_barrier(void)
+static void wait_at_barrier(int fd)
 {
 	char word;
 
-	if (barrier_fd < 0)
+	if (fd < 0)
 		return;
-	fixture_write_all(barrier_fd, "b", 1);
-	fixture_read_all(barrier_fd, &word, 1);
+	fixture_write_all(fd, "b", 1);
+	fixture_read_all(fd, &word, 1);
+}
+
+/* The lower end has called. Its listener gets the peer's call before it adopts its own.
+ */
+static int crossing_fd = -1;
+static bool is_lower;
+static _Atomic bool holds_listener;
+static sem_t listener_held;
+
+static int call_in_turn(struct soft_connection *connection,
+			const struct ibv_qp_attr *attr,
+			struct soft_early_stream *ret_stream)
+{
+	is_lower = pier_soft_precedes_peer(connection, &attr->ah_attr.grh.dgid,
+					   attr->dest_qp_num);
+	wait_at_barrier(crossing_fd); /* neither knows of the other's call */
+	if (!is_lower)
+		wait_at_barrier(crossing_fd); /* the lower end's call is there */
+	return __real_pier_soft_call(connection, attr, ret_stream);
+}
+
+int __real_pier_soft_connect(struct soft_connection *connection,
+			     const struct ibv_qp_attr *attr);
+int __wrap_pier_soft_connect(struct soft_connection *connection,
+			     const struct ibv_qp_attr *attr);
+
+int __wrap_pier_soft_connect(struct soft_connection *connection,
+			     const struct ibv_qp_attr *attr)
+{
+	int error = __real_pier_soft_connect(connection, attr);
+
+	if (crossing_fd >= 0 && is_lower)
+		holds_listener = true;
+	wait_at_barrier(crossing_fd);
+	if (crossing_fd >= 0 && is_lower)
+		sem_wait(&listener_held);
+	return error;
+}
+
+/* After the listener has answered the peer's call, and before it keeps the stream. */
+void __real_pier_soft_tune_stream(int fd);
+void __wrap_pier_soft_tune_stream(int fd);
+
+void __wrap_pier_soft_tune_stream(int fd)
+{
+	if (holds_listener) {
+		holds_listener = false;
+		wait_at_barrier(crossing_fd); /* the peer has kept one of the two */
+		sem_post(&listener_held);
+	}
+	__real_pier_soft_tune_stream(fd);
 }
 
 int __wrap_pier_soft_call(struct soft_connection *connection,
@@ -269,9 +324,11 @@ int __wrap_pier_soft_call(struct soft_connection *connection,
 {
 	int error;
 
-	wait_at_barrier();
+	if (crossing_fd >= 0)
+		return call_in_turn(connection, attr, ret_stream);
+	wait_at_barrier(barrier_fd);
 	error = __real_pier_soft_call(connection, attr, ret_stream);
-	wait_at_barrier();
+	wait_at_barrier(barrier_fd);
 	return error;
 }
 
@@ -305,6 +362,39 @@ static void both_ends_may_call_at_once(void **state)
 	barrier_fd = -1;
 	close(barrier[0]);
 	close(barrier[1]);
+}
+
+/* Names are random, so either end is the lower one. */
+static void calls_that_cross_leave_one_stream(void **state)
+{
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	int fd, barrier[2];
+	pid_t child;
+	char word;
+
+	(void)state;
+	assert_int_equal(sem_init(&listener_held, 0, 0), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, barrier), 0);
+	crossing_fd = barrier[0];
+	child = fork_server(&fd);
+	crossing_fd = barrier[1];
+	fixture_open(&fixture, &meets);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	for (int i = 0; i < 5; i++) {
+		fixture_write_all(fd, "r", 1);
+		go_to_rts(&fixture, &its);
+		fixture_read_all(fd, &word, 1);
+		expect_write(&fixture, &its, 1, IBV_WC_SUCCESS);
+		tell(fd, "w");
+	}
+	end_server(child, fd);
+	fixture_close(&fixture);
+	crossing_fd = -1;
+	close(barrier[0]);
+	close(barrier[1]);
+	sem_destroy(&listener_held);
 }
 
 static void steps_by_tcp_need_only_the_gid(void **state)
@@ -518,6 +608,7 @@ int main(void)
 		cmocka_unit_test(any_order_of_resets_connects),
 		cmocka_unit_test(a_used_end_takes_no_new_peer),
 		cmocka_unit_test(both_ends_may_call_at_once),
+		cmocka_unit_test(calls_that_cross_leave_one_stream),
 		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
 		cmocka_unit_test(a_child_meets_its_parent),
 		cmocka_unit_test(a_send_waits_for_the_peer),
