@@ -7,16 +7,14 @@
 bool pier_page_range(uint64_t address, uint64_t length, uint64_t page,
 		     struct pier_page_range *ret_range)
 {
-	uint64_t mask = page - 1;
-	uint64_t base = address & ~mask;
-	uint64_t end, rounded;
+	uint64_t base = address & ~(page - 1), end;
 
 	if (length == 0 || !pier_add_u64(address, length, &end) ||
-	    !pier_add_u64(end, mask, &rounded))
+	    !pier_round_up_u64(end, page, &end))
 		return false;
 	*ret_range = (struct pier_page_range){
 		.base = base,
-		.length = (rounded & ~mask) - base,
+		.length = end - base,
 		.offset = address - base,
 		.iova = address,
 	};

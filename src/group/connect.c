@@ -33,18 +33,14 @@ static const uint8_t magic[4] = { 'P', 'I', 'E', 'G' };
 _Static_assert((int)AT_CONTROL + PIER_ENDPOINT_WIRE_MAX == PIER_GROUP_BLOB_SIZE,
 	       "two of the longest endpoints fit");
 
-/* Returns its length. */
-static int pack_endpoint(const struct pier_endpoint *endpoint, uint8_t *wire)
-{
-	return pier_endpoint_pack(endpoint, wire, PIER_ENDPOINT_WIRE_MAX);
-}
-
 int pier_group_pack_blob(const struct pier_group_blob *blob,
 			 uint8_t ret_wire[PIER_GROUP_BLOB_SIZE])
 {
 	uint8_t wire[PIER_GROUP_BLOB_SIZE] = { 0 };
-	int channel = pack_endpoint(&blob->channel, wire + AT_CHANNEL);
-	int control = pack_endpoint(&blob->control, wire + AT_CONTROL);
+	int channel = pier_endpoint_pack(&blob->channel, wire + AT_CHANNEL,
+					 PIER_ENDPOINT_WIRE_MAX);
+	int control = pier_endpoint_pack(&blob->control, wire + AT_CONTROL,
+					 PIER_ENDPOINT_WIRE_MAX);
 
 	if (channel < 0 || control < 0)
 		return channel < 0 ? channel : control;
@@ -246,15 +242,6 @@ static int poll_sockets(struct pier_group *group, struct blob_exchanges *all)
 	return error;
 }
 
-static int exchange_blobs(struct pier_group *group, struct blob_exchanges *all)
-{
-	int error = 0;
-
-	while (!error && fill_in_fds(group, all) > 0)
-		error = poll_sockets(group, all);
-	return error;
-}
-
 static int check_sockets(const struct pier_group *group, const int *sockets)
 {
 	for (uint32_t rank = 0; rank < group->size; rank++) {
@@ -289,7 +276,8 @@ static int shake_hands(struct pier_group *group, struct blob_exchanges *all)
 
 	if (error)
 		return error;
-	error = exchange_blobs(group, all);
+	while (!error && fill_in_fds(group, all) > 0)
+		error = poll_sockets(group, all);
 	if (!error)
 		return pier_group_connect(group, all->theirs, size,
 					  pier_poll_timeout(all->deadline));
@@ -418,14 +406,6 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 	return error ? error : connect_member(member->control, &blob.control);
 }
 
-/* Returns -error. Other ranks learn that the rank could not be connected. */
-static int break_for_refused(struct pier_group *group, uint32_t rank, int error)
-{
-	pier_group_break(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
-			 rank, group->size, pier_error_message());
-	return error;
-}
-
 /* Continue after a failure, so that the other ranks learn of it. */
 static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 {
@@ -438,8 +418,12 @@ static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 						 wire + (size_t)rank *
 								 PIER_GROUP_BLOB_SIZE);
 
-		if (error && !first)
-			first = break_for_refused(group, rank, error);
+		if (!error || first)
+			continue;
+		first = error;
+		pier_group_break(group, rank, ECONNREFUSED,
+				 "connecting to rank %u of %u: %s", rank, group->size,
+				 pier_error_message());
 	}
 	return first;
 }

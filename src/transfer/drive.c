@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,12 +81,16 @@ void pier_drive_start(struct pier_drive *drive)
 	doubt_visibility(drive);
 }
 
-void pier_drive_stop(struct pier_drive *drive, int error, const char *reason)
+void pier_drive_stop(struct pier_drive *drive, int error, const char *format, ...)
 {
+	va_list arguments;
+
 	if (drive->stop)
 		return;
 	drive->stop = error;
-	snprintf(drive->reason, sizeof(drive->reason), "%s", reason);
+	va_start(arguments, format);
+	vsnprintf(drive->reason, sizeof(drive->reason), format, arguments);
+	va_end(arguments);
 }
 
 uint32_t pier_drive_count_working(const struct pier_drive *drive)
@@ -131,7 +136,7 @@ void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
 		pier_warning("%s of %" PRIu64 " bytes: %s; %u others continue",
 			     drive->ops->name, drive->length, reason, working);
 	else
-		pier_drive_stop(drive, rail->flow.error, reason);
+		pier_drive_stop(drive, rail->flow.error, "%s", reason);
 }
 
 int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index)
@@ -263,7 +268,7 @@ static int stop_from_outside(struct pier_drive *drive, int error, const char *re
 	if (drive->ended)
 		return pier_fail(EALREADY, "cancelling a %s that has ended",
 				 drive->ops->name);
-	pier_drive_stop(drive, error, reason);
+	pier_drive_stop(drive, error, "%s", reason);
 	return 0;
 }
 

@@ -75,8 +75,9 @@ int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count);
 /* Begin, or begin again: no result. */
 void pier_drive_start(struct pier_drive *drive);
 
-/* It is to end. The first reason stays. */
-void pier_drive_stop(struct pier_drive *drive, int error, const char *reason);
+/* It is to end. The first reason, which is printed, stays. */
+void pier_drive_stop(struct pier_drive *drive, int error, const char *format, ...)
+	PIER_PRINTF(3, 4);
 
 /* If a rail has failed just now: the others continue, or everything is to end. */
 void pier_drive_note_failure(struct pier_drive *drive, uint32_t index);

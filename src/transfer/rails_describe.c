@@ -35,20 +35,16 @@ struct description {
 
 static uint8_t kind_of_gid(const struct ibv_gid_entry *entry)
 {
-	switch (pier_rank_gid(entry)) {
-	case PIER_GID_V1:
-		return PIER_RAIL_ROCE_V1;
-	case PIER_GID_V2_LINK_LOCAL:
-		return PIER_RAIL_LINK_LOCAL;
-	case PIER_GID_V2_IPV6:
-		return PIER_RAIL_IPV6;
-	case PIER_GID_V2_IPV4:
-		return PIER_RAIL_IPV4;
-	case PIER_GID_UNUSABLE:
-	case PIER_GID_OTHER:
-		break;
-	}
-	return 0;
+	static const uint8_t kinds[] = {
+		[PIER_GID_UNUSABLE] = 0,
+		[PIER_GID_OTHER] = 0,
+		[PIER_GID_V1] = PIER_RAIL_ROCE_V1,
+		[PIER_GID_V2_LINK_LOCAL] = PIER_RAIL_LINK_LOCAL,
+		[PIER_GID_V2_IPV6] = PIER_RAIL_IPV6,
+		[PIER_GID_V2_IPV4] = PIER_RAIL_IPV4,
+	};
+
+	return kinds[pier_rank_gid(entry)];
 }
 
 /* An address in the form of a GID, or its netmask. Returns false if it is of no IP. */
@@ -412,13 +408,10 @@ int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 	if (getifaddrs(&description.addresses))
 		description.addresses = NULL;
 	result = describe_devices(&description, devices);
-	if (result && chosen) {
-		char reason[512];
-
-		/* Closing the devices may have succeeded since. */
-		snprintf(reason, sizeof(reason), "%s", pier_error_message());
-		result = pier_fail(-result, "PIER_DEVICE=%s: %s", chosen, reason);
-	}
+	/* Not pier_fail_because(): closing the devices may have succeeded since. */
+	if (result && chosen)
+		result = pier_fail(-result, "PIER_DEVICE=%s: %s", chosen,
+				   pier_error_message());
 	freeifaddrs(description.addresses);
 	free(description.near);
 	if (!result && description.rails.count == 0)

@@ -57,7 +57,7 @@ static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base 
 	error = pier_rail_deliver(rail, chunk);
 	if (error) {
 		receiver->lost = true;
-		pier_drive_stop(&receiver->drive, error, pier_error_message());
+		pier_drive_stop(&receiver->drive, error, "%s", pier_error_message());
 		return;
 	}
 	mark_blocks(receiver, chunk);
@@ -121,7 +121,7 @@ static int take_chunk(struct pier_receiver *receiver, uint32_t index)
 	if (taken > 0)
 		taken = take_announcement(receiver, rail, &result);
 	if (taken < 0)
-		pier_drive_stop(&receiver->drive, taken, pier_error_message());
+		pier_drive_stop(&receiver->drive, taken, "%s", pier_error_message());
 	if (!failed)
 		pier_drive_note_failure(&receiver->drive, index);
 	return taken;
@@ -232,7 +232,7 @@ static void flush_rails(struct pier_receiver *receiver)
 		return;
 	/* A cancellation would have come too late, so this is the reason. */
 	drive->stop = 0;
-	pier_drive_stop(drive, drive->flush_error, pier_error_message());
+	pier_drive_stop(drive, drive->flush_error, "%s", pier_error_message());
 }
 
 static int64_t receiver_wake_at(const struct pier_drive *drive)
@@ -251,13 +251,11 @@ static void check_times(struct pier_receiver *receiver)
 {
 	/* Of a stream, the time of the step: the process may be stopped within it. */
 	int64_t now = is_stream(receiver) ? receiver->stream.base.driven_at : pier_now();
-	char reason[96];
 
-	if (now < receiver->active_at + receiver->stall_ns)
-		return;
-	snprintf(reason, sizeof(reason), "nothing new arrived within %" PRId64 " ms",
-		 receiver->stall_ns / 1000000);
-	pier_drive_stop(&receiver->drive, -EHOSTUNREACH, reason);
+	if (now >= receiver->active_at + receiver->stall_ns)
+		pier_drive_stop(&receiver->drive, -EHOSTUNREACH,
+				"nothing new arrived within %" PRId64 " ms",
+				receiver->stall_ns / 1000000);
 }
 
 static void step_receiver(struct pier_drive *drive, int64_t deadline)

@@ -121,7 +121,6 @@ static void flush_rails(struct pier_transfer *transfer)
 {
 	struct pier_drive *drive = &transfer->drive;
 	uint32_t index = 0;
-	char reason[640];
 
 	if (drive->done < transfer->attr.length || drive->flush_error)
 		return;
@@ -130,10 +129,9 @@ static void flush_rails(struct pier_transfer *transfer)
 		return;
 	pier_flow_fail(&pier_drive_rail(drive, index)->flow, drive->flush_error,
 		       pier_error_message());
-	snprintf(reason, sizeof(reason),
-		 "cannot flush the data that arrived on rail %u: %s", index,
-		 pier_error_message());
-	pier_drive_stop(drive, drive->flush_error, reason);
+	pier_drive_stop(drive, drive->flush_error,
+			"cannot flush the data that arrived on rail %u: %s", index,
+			pier_error_message());
 }
 
 /* Post a chunk on one rail. Returns whether there was one. */
@@ -244,14 +242,11 @@ static bool is_complete(const struct pier_transfer *transfer)
 static void check_stream(struct pier_transfer *transfer, int64_t now)
 {
 	const struct pier_stream *stream = &transfer->stream.base;
-	char reason[96];
 
-	if (!is_complete(transfer) && now >= stream->heard_at + stream->stall_ns) {
-		snprintf(reason, sizeof(reason),
-			 "nothing was heard from the peer for %d ms",
-			 (int)(stream->stall_ns / 1000000));
-		pier_drive_stop(&transfer->drive, -EHOSTUNREACH, reason);
-	}
+	if (!is_complete(transfer) && now >= stream->heard_at + stream->stall_ns)
+		pier_drive_stop(&transfer->drive, -EHOSTUNREACH,
+				"nothing was heard from the peer for %d ms",
+				(int)(stream->stall_ns / 1000000));
 	pier_send_stream_tell(transfer, now);
 	pier_send_stream_note_unseen(transfer);
 }
@@ -703,16 +698,12 @@ int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, si
 static int drive_to_end(struct pier_drive *drive, int timeout_ms)
 {
 	int result = pier_drive_wait(drive, timeout_ms);
-	char reason[512];
 
-	if (!drive->ended) {
-		if (result == 0 || result == -ETIMEDOUT)
-			snprintf(reason, sizeof(reason),
-				 "the time limit of %d ms expired", timeout_ms);
-		else
-			snprintf(reason, sizeof(reason), "%s", pier_error_message());
-		pier_drive_stop(drive, result ? result : -ETIMEDOUT, reason);
-	}
+	if (!drive->ended && (result == 0 || result == -ETIMEDOUT))
+		pier_drive_stop(drive, -ETIMEDOUT, "the time limit of %d ms expired",
+				timeout_ms);
+	else if (!drive->ended)
+		pier_drive_stop(drive, result, "%s", pier_error_message());
 	while (!drive->ended)
 		result = pier_drive_wait(drive, PIER_TIMEOUT_DEFAULT);
 	return result;

@@ -286,7 +286,7 @@ static int flush_arrived(struct pier_receiver *receiver)
 				      "arrived could not be made visible");
 	drive->flush_error = pier_drive_flush(drive, &index);
 	if (drive->flush_error)
-		pier_drive_stop(drive, drive->flush_error, pier_error_message());
+		pier_drive_stop(drive, drive->flush_error, "%s", pier_error_message());
 	return drive->flush_error;
 }
 

@@ -320,7 +320,8 @@ static void take_rail_notes(struct pier_transfer *transfer, struct pier_rail_bas
 		if (taken > 0)
 			taken = take_note(transfer, &result);
 		if (taken < 0)
-			pier_drive_stop(&transfer->drive, taken, pier_error_message());
+			pier_drive_stop(&transfer->drive, taken, "%s",
+					pier_error_message());
 		transfer->stream.base.heard_at = now;
 		if (!notes->flow.error)
 			pier_recv_rail_post(notes);

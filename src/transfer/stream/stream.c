@@ -108,12 +108,10 @@ void pier_stream_take_error(struct pier_stream *stream, struct pier_drive *drive
 			    uint32_t note)
 {
 	int error = (int)(pier_note_value(note) & PIER_NOTE_ERROR_MAX);
-	char reason[128];
 
 	stream->peer_error = error && !pier_is_of_wait(-error) ? -error : -EBADMSG;
-	snprintf(reason, sizeof(reason), "the peer ended the stream: %s",
-		 strerror(-stream->peer_error));
-	pier_drive_stop(drive, stream->peer_error, reason);
+	pier_drive_stop(drive, stream->peer_error, "the peer ended the stream: %s",
+			strerror(-stream->peer_error));
 }
 
 uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,
