@@ -116,6 +116,18 @@ need_for_guest() {
     need procps have ps
 }
 
+# A program that finds the library with CMake.
+need_for_consumer() {
+    need cmake have cmake
+}
+
+# The files of a release, and packages of other systems.
+need_for_packages() {
+    need python3-venv have_python_module ensurepip
+    need rpm have rpmbuild
+    need twine have twine
+}
+
 # Wheels of NIXL come from PyPI.
 need_for_wheels() {
     need python3-pip python3 -m pip --version
