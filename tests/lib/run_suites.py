@@ -14,7 +14,7 @@ from tap import Tally
 
 DEFAULT = ["unit", "conformance", "consumer", "tools"]
 # Only before a release. The others are "all", in their order.
-RELEASE = ["configurations", "fresh", "bench"]
+RELEASE = ["configurations", "fresh", "packages", "bench"]
 ALL = [name for name in SUITES if name not in RELEASE]
 # Suites that need hardware that few machines have.
 MAY_SKIP = {"gpu", "nic"}

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Seconds in which the programs of a suite must end: several times what two cores need,
 # because a slow machine is no failure. They count only while one of its programs runs.
 DEADLINES = {"fuzz": 800, "bench": 3600, "asan": 2400, "tsan": 2400, "vm": 2400, "vm-arm": 2400,
-             "configurations": 7200, "fresh": 3600}
+             "configurations": 7200, "fresh": 3600, "packages": 5400}
 DEADLINE = 1800
 
 # Whose programs print more than cases.

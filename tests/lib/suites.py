@@ -164,9 +164,18 @@ def fresh(suite):
     README's commands on bare systems, in turn, since they share a folder. Each is one case: what
     runs there is counted there.
     """
-    script = "set -o pipefail; tests/fresh --release $0 2>&1 | sed 's/^/| /'"
-    return [command(suite, release, ["bash", "-c", script, release], alone=True)
-            for release in ("bookworm", "trixie")]
+    return [in_bare_root(suite, release) for release in ("bookworm", "trixie")]
+
+
+def in_bare_root(suite, release, *options):
+    script = "set -o pipefail; tests/fresh --release $0 \"$@\" 2>&1 | sed 's/^/| /'"
+    return command(suite, release, ["bash", "-c", script, release, *options], alone=True)
+
+
+def packages(suite):
+    """The files of a release, and Debian's packages, built and installed in bare systems."""
+    return [command(suite, "release", ["tests/packaging/check_release"], alone=True),
+            *(in_bare_root(suite, release, "--packages") for release in ("bookworm", "trixie"))]
 
 
 def carried(suite):
@@ -223,5 +232,6 @@ SUITES = {
     "nic": Kind({}, carried),
     "configurations": Kind({}, configurations),
     "fresh": Kind({}, fresh),
+    "packages": Kind({}, packages),
     "bench": bench(alone=True),
 }
