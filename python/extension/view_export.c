@@ -221,7 +221,7 @@ static PyObject *export_dlpack(struct pier_py_view *view, PyObject *arguments,
 	static char *names[] = { "stream", "max_version", "dl_device", "copy", NULL };
 	struct export_request request = { Py_None, Py_None, Py_None, Py_None };
 	struct dlpack_device device;
-	bool versioned;
+	bool versioned = false;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names,
 					 &request.stream, &request.max_version,
