@@ -125,7 +125,6 @@ need_for_consumer() {
 need_for_packages() {
     need python3-venv have_python_module ensurepip
     need rpm have rpmbuild
-    need twine have twine
 }
 
 # Wheels of NIXL come from PyPI.
