@@ -182,7 +182,8 @@ PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, siz
  *
  * sockets     by rank, `size` of them: connected stream sockets (TCP, Unix). They are
  *             borrowed, and left as they were; blocking or not. No byte beyond the
- *             blobs is read. The entry of this rank is ignored
+ *             blobs is read. The entry of this rank is ignored. In a group of one
+ *             rank it may be NULL
  * timeout_ms  for the whole call
  *
  * If the call fails, the error message names the rank, and the group can only be

@@ -263,7 +263,7 @@ static int start_exchanges(const struct pier_group *group, const int *sockets,
 		return pier_fail(ENOMEM, "no memory for the blobs of a group of %u",
 				 group->size);
 	for (uint32_t rank = 0; rank < group->size; rank++)
-		all->ranks[rank].socket = sockets[rank];
+		all->ranks[rank].socket = rank == group->rank ? -1 : sockets[rank];
 	all->ranks[group->rank].sent = PIER_GROUP_BLOB_SIZE;
 	all->ranks[group->rank].got = PIER_GROUP_BLOB_SIZE;
 	return 0;

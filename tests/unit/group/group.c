@@ -825,6 +825,14 @@ static void connects_without_a_launcher(void **state)
 		close_sockets(rank);
 }
 
+static void one_rank_needs_no_sockets(void **state)
+{
+	struct crew *crew = prepared(state, 1, NULL);
+
+	expect_ok(pier_group_handshake(crew->members[0].group, NULL, crew->timeout_ms));
+	expect_ok(crew_run(crew, exchange_messages));
+}
+
 static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
 {
 	const uint8_t *blob = crew->members[from].mine +
@@ -983,6 +991,7 @@ int main(void)
 		fixture_test(names_the_rank_that_does_not_connect),
 		fixture_test(detects_swapped_blobs),
 		fixture_test(connects_without_a_launcher),
+		fixture_test(one_rank_needs_no_sockets),
 		fixture_test(names_silent_and_dead_ranks),
 		cmocka_unit_test(blobs_have_the_documented_form),
 		cmocka_unit_test(rejects_hostile_blobs),
