@@ -587,7 +587,7 @@ static void use_memory(struct pier_pd *pd)
 	struct pier_mr_cache *cache;
 	struct pier_mr_attr attr;
 	struct pier_buffer *buffer;
-	struct pier_mr *mr;
+	struct pier_mr *mr = NULL;
 
 	CHECK(example_buffer("memfd"));
 	CHECK(example_mr(pd, memory, sizeof(memory)));
