@@ -192,7 +192,7 @@ static int refuse_unknown(const struct option_table *table, const char *word)
 	struct guess guess = { .typed = word + 2, .length = (size_t)length - 2 };
 
 	for (size_t i = 0; i < table->count && word[1] == '-' && length > 2; i++)
-		if (table->rows[i].help)
+		if (table->rows[i].name && table->rows[i].help)
 			consider_name(&guess, table->rows[i].name);
 	if (answer)
 		print_error("%s: option '%.*s' is unknown: %s", table->command, length,
