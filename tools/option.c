@@ -213,8 +213,8 @@ static int refuse_ambiguous(const struct option_table *table, const char *word)
 	for (size_t i = 0; i < table->count; i++) {
 		const struct option_row *row = &table->rows[i];
 
-		if (row->help && strncmp(row->name, word + 2, length - 2) == 0 &&
-		    used < sizeof(names))
+		if (row->name && row->help &&
+		    strncmp(row->name, word + 2, length - 2) == 0 && used < sizeof(names))
 			used += (size_t)snprintf(names + used, sizeof(names) - used,
 						 "%s--%s", used ? ", " : "", row->name);
 	}
