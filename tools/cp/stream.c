@@ -402,7 +402,7 @@ static void *cancel_channel(void *channel)
 static void cancel_channels(const struct stream *stream)
 {
 	bool started[CP_RAILS_MAX] = { false };
-	pthread_t threads[CP_RAILS_MAX];
+	pthread_t threads[CP_RAILS_MAX] = { 0 };
 
 	for (uint32_t i = stream->rail_count; i-- > 0;) {
 		struct pier_channel *channel = stream->rails[i].channel;

@@ -163,7 +163,7 @@ static int adopt_directory(struct tree *tree, uint32_t number)
 	entries = open_entries(directory);
 	if (!entries)
 		result = fail_adoption(tree, path);
-	while (result == 0 && (entry = readdir(entries)))
+	while (entries && result == 0 && (entry = readdir(entries)))
 		if (!has_no_name(entry->d_name))
 			result = adopt_found(tree, directory, number, entry->d_name);
 	if (entries)
