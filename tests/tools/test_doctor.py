@@ -364,7 +364,7 @@ class Doctor(Case):
         self.assertIn("/dev/full", result.stderr)
 
     def test_wrong_usage(self):
-        for arguments in (["x"], ["--rank", "3"], ["--ranks", "0"], ["--ranks", "x"],
+        for arguments in (["x"], ["--rankz", "3"], ["--ranks", "0"], ["--ranks", "x"],
                           ["--from", "a", "--save", "b"], ["--from", "a", "--mem", "host"],
                           ["--from"]):
             result = self.run_pier("doctor", *arguments)
