@@ -179,7 +179,9 @@ class _PMIx:
         """Wait for a key. That of a process that has committed others is not found until it commits again."""
         while True:
             seconds = max(1, round(deadline - time.monotonic()))
-            timeout = {"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}
+            # Without flags, the bindings leave what is in the memory there (pmix_load_info() of pmix.pyx):
+            # a bit of it can make the search find nothing.
+            timeout = {"key": self.pmix.PMIX_TIMEOUT, "flags": 0, "value": seconds, "val_type": self.pmix.PMIX_INT}
             status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, [timeout])
             if status != self.pmix.PMIX_ERR_NOT_FOUND or time.monotonic() > deadline:
                 break
