@@ -331,7 +331,7 @@ static int example_ring(struct pier_ring *ring, const struct pier_ring_source *s
 	return pier_ring_release(ring, &slot);
 }
 
-/* Whatever happens inside, nothing is in flight after the end. */
+/* After the end nothing is in flight, also if the body fails. */
 static int example_scope(struct pier_channel *channel, const struct pier_gather *piece,
 			 const struct pier_remote *target)
 {

@@ -211,7 +211,7 @@ def top(name, names, about, header):
 
 
 def see_also(text, own, *pages):
-    """What a comment names, besides the functions of its own page, and other pages."""
+    """The pages that a comment refers to: functions of other pages, and these pages."""
     found = {(page, "3") for page in pages}
     for name, section, folder, header in MENTIONED.findall(text):
         if section or name.startswith("pier_") or folder:

@@ -58,7 +58,7 @@ struct node {
 	int hub, epoll;
 };
 
-/* What one side tells the other. Both run on one kind of CPU. */
+/* The message that each side sends to the other. Both run on the same kind of CPU. */
 struct greeting {
 	union ibv_gid gid;
 	uint64_t address;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the extension asks of the arrays, dtypes and devices of other libraries."""
+"""Questions of the extension about arrays, dtypes and devices of other libraries."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 # What judges differently in each version, by case: the program and the version that counts.
 PINNED = {"clang-format": ("clang-format", 14), "clang --analyze": ("clang", 14),
           "gcc -fanalyzer": ("gcc", 12)}
-# What cannot be judged without a program, by case: the program and its Debian package.
+# Cases that need a program: its name and its Debian package.
 REQUIRED = {"the interface is the one described": ("abidiff", "abigail-tools")}
 # Judge only these files: one path a line, relative to the root (tools/pre-commit).
 ONLY = os.environ.get("PIER_LINT_FILES")

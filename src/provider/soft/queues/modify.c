@@ -187,7 +187,7 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.srq = attr->srq;
 	qp->ibv.qp_type = attr->qp_type;
 	qp->ibv.state = IBV_QPS_RESET;
-	/* What the lower layers know of it. */
+	/* The fields that the layers below use. */
 	qp->end.work.engine = &context->engine;
 	qp->end.pd = qp->reach.pd = pd;
 	qp->end.attr = &qp->attr;
