@@ -307,6 +307,40 @@ class Tutorial(Pages):
         self.run_block(perf)
 
 
+class Extensions(Pages):
+    """Pages that have a program of their own, which the test writes into a file first."""
+
+    def setUp(self):
+        super().setUp()
+        (self.work / "tests").symlink_to(blocks.ROOT / "tests")
+
+    def write(self, name, program):
+        (self.work / name).write_text("".join(line + "\n" for line in program.lines))
+
+    @runs("docs/backends.md", "#define _GNU_SOURCE", "cc -Wall -shared", "build/tests/tests/conformance")
+    def test_backend(self, program, use, conformance):
+        self.write("shelf.c", program)
+        self.run_block(use, ("cc -Wall", "cc -Wall -Wextra -Werror"), env=BUILT)
+        self.check_same(self.work / "model.bin", self.work / "copy.bin")
+        *_, printed = self.run_block(
+            conformance, ("meson setup -Dtests=enabled build/tests", "true"), ("ninja -C build/tests", "true"),
+            ("build/tests/", shlex.quote(str(place.BUILD)) + "/"), statuses=[0, 0, 1],
+            env={"PIER_BACKEND_PATH": str(self.work)})
+        failed = re.findall(r"ERROR +\] (\w+)", printed)
+        self.assertEqual(failed, ["pointer_into_buffer_is_recognised"], "the page names what fails")
+
+    @runs("docs/several.md", "pier doctor --from", "PIER_TOPO_FILE=places")
+    def test_distances(self, doctor, places):
+        self.run_block(doctor)
+        self.run_block(places, env=FAKE_GPUS)
+
+    @runs("docs/several.md", "pier cp --device soft0,soft0", "#include <stdint.h>", "cc -Wall rails.c")
+    def test_rails(self, copy, program, use):
+        self.run_block(copy, ("100M", "8M"))
+        self.write("rails.c", program)
+        self.run_block(use, ("cc -Wall", "cc -Wall -Wextra -Werror"), env=BUILT)
+
+
 class Repository(Pages):
     @runs("docs/testing.md", "ln -s ../../tools/pre-commit", "ln -s build/NAME")
     def test_links(self, hook, commands):
