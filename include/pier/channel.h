@@ -519,7 +519,7 @@ PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
  *
  * pier_channel_set_waiting() sets how long the call polls before it sleeps.
  *
- * ret_result  must not be NULL
+ * ret_result  may be NULL
  *
  * Returns 1 and writes the result if the request has completed, also if it failed
  * (ret_result->error): see pier_work_poll(). Returns 0 and writes nothing if the request

@@ -22,7 +22,10 @@ PIER_BEGIN_DECLS
  * child's counts and lists.
  */
 
-/** The kinds of objects that the caller destroys, closes or frees. */
+/**
+ * The kinds of objects that the caller destroys, closes or frees, from 0 on without gaps.
+ * A newer library may have more of them.
+ */
 enum pier_object_kind {
 	PIER_OBJECT_DEVICE,
 	PIER_OBJECT_PD,
@@ -42,7 +45,6 @@ enum pier_object_kind {
 	PIER_OBJECT_COPY,  /**< started and not yet freed */
 	PIER_OBJECT_CQ,	   /**< a shared completion queue */
 	PIER_OBJECT_RING,  /**< a ring of slots */
-	PIER_OBJECT_KINDS, /**< the number of kinds */
 };
 
 /**

@@ -2,7 +2,11 @@
 #ifndef PIER_H
 #define PIER_H
 
-/* Includes every public header but <pier/backend.h>, <pier/verbs.h> and <pier/inline.h>.
+/*
+ * Includes every public header but <pier/backend.h>, <pier/verbs.h> and <pier/inline.h>.
+ *
+ * Enums that the library returns may get values in later versions: give each switch a
+ * default. docs/abi.md has all that may change.
  */
 
 #include <pier/buffer.h>

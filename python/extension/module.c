@@ -69,7 +69,7 @@ static PyObject *count_objects(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
 {
 	PyObject *counts = PyDict_New();
 
-	for (int kind = 0; counts && kind < PIER_OBJECT_KINDS; kind++) {
+	for (int kind = 0; counts && kind <= (int)PIER_OBJECT_RING; kind++) {
 		size_t count = pier_object_count((enum pier_object_kind)kind);
 		const char *name = pier_object_kind_name((enum pier_object_kind)kind);
 		PyObject *number = count ? PyLong_FromSize_t(count) : NULL;

@@ -401,10 +401,13 @@ int pier_wait_or_stop(struct pier_channel *channel, struct pier_work work,
 int pier_work_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
 		   struct pier_result *ret_result)
 {
-	PIER_REFUSE_NULL(channel, ret_result);
+	PIER_REFUSE_NULL(channel);
 	const struct pier_queue *queue = pier_queue_of(channel, work.id);
+	struct pier_result unused;
 	int error, done;
 
+	if (!ret_result)
+		ret_result = &unused;
 	error = pier_check_process(&channel->object);
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);

@@ -45,6 +45,10 @@ void pier_object_track(struct pier_object *object, enum pier_object_kind kind,
 /* Take it out again, before anything that its describe() reads is freed. */
 void pier_object_untrack(struct pier_object *object);
 
+enum {
+	PIER_OBJECT_KINDS = PIER_OBJECT_RING + 1, /* of this library */
+};
+
 /*
  * Write how many objects are below an object, at any depth, by kind: "1 region and 2
  * channels"; "" if there are none.

@@ -11,7 +11,7 @@
 /* State that a test must not change: the number of open fds and of live objects. */
 struct test_census {
 	size_t fds;
-	size_t objects[PIER_OBJECT_KINDS];
+	size_t objects[PIER_OBJECT_RING + 1];
 };
 
 static inline size_t test_count_fds(void)
@@ -30,7 +30,7 @@ static inline struct test_census test_take_census(void)
 {
 	struct test_census census = { .fds = test_count_fds() };
 
-	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
+	for (int kind = 0; kind <= PIER_OBJECT_RING; kind++)
 		census.objects[kind] = pier_object_count((enum pier_object_kind)kind);
 	return census;
 }
@@ -40,7 +40,7 @@ static inline void test_assert_census(const struct test_census *before)
 	struct test_census now = test_take_census();
 
 	assert_int_equal(now.fds, before->fds);
-	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
+	for (int kind = 0; kind <= PIER_OBJECT_RING; kind++)
 		assert_int_equal(now.objects[kind], before->objects[kind]);
 }
 

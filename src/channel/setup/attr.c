@@ -390,8 +390,8 @@ static int check_ranges(struct pier_channel_attr attr,
 	return error;
 }
 
-int pier_check_channel_attr(const struct pier_channel_attr *attr,
-			    const struct ibv_device_attr *device)
+static int check_members(const struct pier_channel_attr *attr,
+			 const struct ibv_device_attr *device)
 {
 	int error = check_ranges(*attr, device);
 
@@ -408,6 +408,19 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 	if (!error)
 		error = pier_check_waiting(attr->waiting, attr->spin_us);
 	return error ? error : check_timeout(attr->timeout_ms);
+}
+
+int pier_check_channel_attr(const struct pier_channel_attr *attr,
+			    const struct ibv_device_attr *device)
+{
+	const char *text = secure_getenv("PIER_CHANNEL");
+	int error = check_members(attr, device);
+
+	if (!error || !text || !text[0])
+		return error;
+	return pier_fail(-error,
+			 "%s (PIER_CHANNEL=%s sets what the program leaves unset)",
+			 pier_error_message(), text);
 }
 
 static const char *port_state_name(enum ibv_port_state state)

@@ -148,6 +148,17 @@ static void environment_with_a_typo_is_an_error(void **state)
 	assert_int_equal(fake.calls, 0);
 }
 
+static void environment_beyond_the_device_is_named(void **state)
+{
+	struct pier_channel *channel;
+
+	(void)state;
+	assert_int_equal(setenv("PIER_CHANNEL", "port=200", 1), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "port 200 is not in"));
+	assert_non_null(strstr(pier_error_message(), "PIER_CHANNEL=port=200"));
+}
+
 static void environment_reaches_the_device(void **state)
 {
 	struct pier_channel *channel;
@@ -253,6 +264,7 @@ int main(void)
 			clear_environment),
 		cmocka_unit_test_teardown(environment_with_a_typo_is_an_error,
 					  clear_environment),
+		cmocka_unit_test_teardown(environment_beyond_the_device_is_named,
 		cmocka_unit_test_teardown(environment_reaches_the_device,
 					  clear_environment),
 		cmocka_unit_test(default_traffic_class_is_the_ports),
