@@ -42,9 +42,9 @@ enum pier_object_kind {
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
 	PIER_OBJECT_RECEIVER,
-	PIER_OBJECT_COPY,  /**< started and not yet freed */
-	PIER_OBJECT_CQ,	   /**< a shared completion queue */
-	PIER_OBJECT_RING,  /**< a ring of slots */
+	PIER_OBJECT_COPY, /**< started and not yet freed */
+	PIER_OBJECT_CQ,	  /**< a shared completion queue */
+	PIER_OBJECT_RING, /**< a ring of slots */
 };
 
 /**

@@ -265,6 +265,7 @@ int main(void)
 		cmocka_unit_test_teardown(environment_with_a_typo_is_an_error,
 					  clear_environment),
 		cmocka_unit_test_teardown(environment_beyond_the_device_is_named,
+					  clear_environment),
 		cmocka_unit_test_teardown(environment_reaches_the_device,
 					  clear_environment),
 		cmocka_unit_test(default_traffic_class_is_the_ports),
