@@ -127,7 +127,7 @@ const struct pier_backend *pier_find_joiner(void)
 	return NULL;
 }
 
-static void release_memory(const struct pier_backend *backend, struct pier_memory *memory)
+void pier_release_memory(const struct pier_backend *backend, struct pier_memory *memory)
 {
 	if (backend->release)
 		backend->release(memory);
@@ -150,8 +150,8 @@ static int ask_backend(const struct pier_backend *backend, uint64_t address,
 }
 
 /* Memory that no backend owns is host memory, which needs no release. */
-static int find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
-		      struct pier_memory *ret_memory)
+int pier_find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
+		    struct pier_memory *ret_memory)
 {
 	const struct pier_backend_entry *entries;
 	size_t count = pier_backend_entries(&entries);
@@ -210,7 +210,7 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 	if (result == 0)
 		result = make_buffer(backend, memory, address, length, true, ret_buffer);
 	if (result != 0)
-		release_memory(backend, memory);
+		pier_release_memory(backend, memory);
 	return result;
 }
 
@@ -227,7 +227,7 @@ int pier_buffer_wrap(void *addr, uint64_t length, struct pier_buffer **ret_buffe
 		return pier_fail(EINVAL, "wrapping %zu bytes at %p: the length is %s",
 				 length, addr,
 				 length ? "past the end of the addresses" : "0");
-	result = find_owner(addr, length, &backend, &memory);
+	result = pier_find_owner(addr, length, &backend, &memory);
 	if (result != 0)
 		return result;
 	return pier_adopt_memory(backend, &memory, address, length, ret_buffer);
@@ -302,7 +302,7 @@ int pier_free_buffer_alone(struct pier_buffer *buffer)
 		return refuse_to_free(buffer, users);
 	pier_object_untrack(&buffer->object);
 	if (buffer->wrapped)
-		release_memory(buffer->backend, &buffer->memory);
+		pier_release_memory(buffer->backend, &buffer->memory);
 	else
 		buffer->backend->free(&buffer->memory);
 	free(buffer);

@@ -39,6 +39,16 @@ void pier_buffer_set_hooks(pier_buffer_hook freed, pier_revoke_hook revoked);
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
 /*
+ * Ask the backends whose memory it is; what no other one owns is host memory. Give it to
+ * pier_adopt_memory() or pier_release_memory().
+ *
+ * Errors: those of a backend that could not tell.
+ */
+int pier_find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
+		    struct pier_memory *ret_memory);
+void pier_release_memory(const struct pier_backend *backend, struct pier_memory *memory);
+
+/*
  * Wrap [address, address + length) of memory that a backend opened. Takes ownership of
  * the memory; after an error it is released.
  *

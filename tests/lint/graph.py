@@ -15,8 +15,8 @@ import sys
 
 from common import BUILD, built_from, includes, relative, resolve_include, tree
 
-# The objects of one shared library, of libpier-verbs, and of the program.
-OBJECTS = re.compile(r"(libpier\.so[^/]*|verbs/libpier-verbs\.so|tools/pier)\.p/")
+# The objects of one shared library, of those to preload, and of the program.
+OBJECTS = re.compile(r"(libpier\.so[^/]*|verbs/libpier-verbs\.so|preload/libpier-dmabuf\.so|tools/pier)\.p/")
 EXTENSION = re.compile(r"python/.*\.p/")
 SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)$", re.MULTILINE)
 
@@ -50,7 +50,7 @@ def room(path):
 def dependencies():
     """{room: {room it depends on: why}}"""
     found = collections.defaultdict(dict)
-    for folder in "include", "src", "backends", "verbs", "tools", "python/extension":
+    for folder in "include", "src", "backends", "verbs", "preload", "tools", "python/extension":
         for path in tree("*.c", "*.h", under=folder):
             for quote, name in includes(path):
                 target = resolve_include(path, name) if quote == '"' else None

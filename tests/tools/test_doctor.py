@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier doctor. With PIER_WRITE_EXPECTED, the outputs for the machines are written."""
 
+import errno
 import os
 import pathlib
 import re
@@ -343,6 +344,29 @@ class Doctor(Case):
         name = self.changed({"pier/nic/mlx5_0/firmware": "= " + "\\xff" * 100})
         text = self.run_pier("doctor", "--from", name).stdout
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_registrations_of_a_preload_are_counted(self):
+        """What PIER_DMABUF_REPORT wrote: docs/preload.md."""
+        line = "1\t1764482400.000001\t7\tmlx5_0\t0x7f00\t%d\tcuda:0, cuMemAlloc\t%s\t%s\t%s\t%d\t%s\n"
+        direct = line % (4096, "dma-buf", "default", "2.500", 0, "")
+        peer = line % (100, "peer memory", "", "9.000", 0, "no \x1bdma-buf")
+        refused = line % (1, "", "", "1.000", errno.EFAULT, "no way")
+        report = self.folder / "report"
+        for lines, status, words in (
+                (direct + direct, 0, ["ok       mlx5_0, cuda:0, cuMemAlloc: 2 of 8192 bytes: dma-buf, mapping default, 2.5 us"]),
+                (direct + peer, 6, ["warning  mlx5_0", "1 of 100 bytes: peer memory, 9.0 us", "no \\x1bdma-buf"]),
+                (peer + refused, 7, ["error    mlx5_0", "not registered (Bad address)", "no way"]),
+                ("", 0, ["has no registration"])):
+            report.write_text(lines)
+            done = self.run_pier("doctor", "--report", str(report))
+            self.assertEqual(done.status, status, done)
+            text = re.sub(r"\s+", " ", done.stdout)
+            for word in words:
+                self.assertIn(re.sub(r"\s+", " ", word), text)
+        report.write_text(direct + "else\n")
+        self.refused(1, "1 lines of another form", "doctor", "--report", str(report))
+        self.refused(1, "cannot read .*none", "doctor", "--report", str(self.folder / "none"))
+        self.refused(2, "--report looks at that file alone", "doctor", "--report", "x", "--json")
 
     def test_bad_files_are_refused(self):
         good = (DATA / "nothing").read_text()

@@ -57,6 +57,11 @@ class Run(Case):
         self.assertEqual(self.output(*show, env={"LD_PRELOAD": other}),
                          "%s:%s\n" % (other, LIBRARY))
 
+    def test_dmabuf_preloads_the_other_library(self):
+        """Beside libpier.so, or in the build's folder for it."""
+        show = ("--dmabuf", "sh", "-c", "echo $LD_PRELOAD")
+        self.assertEqual(self.output(*show), os.environ["PIER_DMABUF_LIBRARY"] + "\n")
+
     def test_wrong_usage_is_refused(self):
         self.refused(2, "no program given", "run")
         self.refused(2, "no program given", "run", "--")
@@ -100,6 +105,7 @@ class Run(Case):
     def test_a_missing_library_is_named(self):
         _, env = self.move_libpier("lib")
         self.refused(3, "no libpier-verbs.so in .*/lib/", "run", "true", env=env)
+        self.refused(3, "no libpier-dmabuf.so in .*/lib/", "run", "--dmabuf", "true", env=env)
 
     def test_a_path_that_cannot_be_preloaded_is_refused(self):
         folder, env = self.move_libpier("two words")

@@ -7,7 +7,7 @@
 #include "report.h"
 
 struct options {
-	const char *device, *memory, *save, *from;
+	const char *device, *memory, *save, *from, *report;
 	uint32_t ranks;
 	bool json;
 };
@@ -25,13 +25,16 @@ static const struct option_row rows[] = {
 	  option_text, AT(save) },
 	{ 0, "from", "FILE", "judge what --save wrote, and look at nothing here",
 	  option_text, AT(from) },
+	{ 0, "report", "FILE",
+	  "instead: what PIER_DMABUF_REPORT=FILE wrote under 'pier run --dmabuf'",
+	  option_text, AT(report) },
 	OPTION_HELP,
 };
 
 const struct option_table doctor_option_table = {
 	.command = "pier doctor",
 	.before = "usage: pier doctor [--device NAME] [--mem SPEC] [--ranks N] [--json]\n"
-		  "                   [--save FILE | --from FILE]\n"
+		  "                   [--save FILE | --from FILE | --report FILE]\n"
 		  "\n"
 		  "Checks whether NICs and GPUs of this machine can work together, "
 		  "and says what to do if not: kernel, memory, NICs, GPUs, the paths "
@@ -45,6 +48,12 @@ const struct option_table doctor_option_table = {
 
 static int check_options(const struct options *options)
 {
+	if (options->report && (options->from || options->save || options->device ||
+				options->memory || options->json)) {
+		print_error("pier doctor: --report looks at that file alone: give it "
+			    "without other options");
+		return -1;
+	}
 	if (options->from && (options->save || options->device || options->memory)) {
 		print_error("pier doctor: --from looks at nothing here, so %s cannot be "
 			    "given with it",
@@ -122,5 +131,8 @@ int command_doctor(int argc, char **argv)
 			    argv[1]);
 		return EXIT_USAGE;
 	}
-	return check_options(&options) < 0 ? EXIT_USAGE : examine_machine(&options);
+	if (check_options(&options) < 0)
+		return EXIT_USAGE;
+	return options.report ? show_registrations(options.report)
+			      : examine_machine(&options);
 }

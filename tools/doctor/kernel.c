@@ -13,6 +13,8 @@
 #include "report.h"
 #include "units.h"
 
+#define PRELOADED "libpier-dmabuf.so"
+
 static const char *const options[] = { "CONFIG_DMABUF_MOVE_NOTIFY", "CONFIG_PCI_P2PDMA" };
 
 /* Where distributions keep it. The first exists with CONFIG_IKCONFIG_PROC. */
@@ -348,6 +350,10 @@ void keep_process(struct facts *facts)
 		if (value && value[0])
 			facts_set(facts, value, "pier/env/%s", name);
 	}
+	/* Other libraries are nobody's business. */
+	value = secure_getenv("LD_PRELOAD");
+	if (value && strstr(value, PRELOADED))
+		facts_set(facts, PRELOADED, "pier/env/LD_PRELOAD");
 	keep_accesses(facts);
 }
 
@@ -438,9 +444,19 @@ static void check_memlock(struct report *report)
 			 has, ranks, left);
 }
 
+/* No finding elsewhere: most programs do without. */
+static void check_preload(struct report *report)
+{
+	if (facts_has(report->facts, "pier/env/LD_PRELOAD"))
+		conclude(report, OK, "", "",
+			 "LD_PRELOAD has " PRELOADED
+			 ": programs register memory of GPUs as dma-bufs");
+}
+
 const struct check doctor_limit_checks[] = {
 	{ "limits", "open files", .once = check_nofile },
 	{ "limits", "locked memory", .once = check_memlock },
+	{ "limits", "preload", .once = check_preload },
 	{ 0 },
 };
 

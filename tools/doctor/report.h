@@ -66,6 +66,12 @@ extern const struct check doctor_limit_checks[];
 extern const struct check doctor_transfer_checks[];
 
 /*
+ * Print the registrations of a file that libpier-dmabuf.so wrote. Returns the exit
+ * status.
+ */
+int show_registrations(const char *name);
+
+/*
  * Facts that no file has: limits of this process, what it may open, and the answers of
  * the library. Small transfers are made on the way, of memory that is allocated for them.
  *

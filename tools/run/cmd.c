@@ -15,19 +15,28 @@
 #include "commands.h"
 #include "failure.h"
 
-static const struct option_row rows[] = { OPTION_HELP };
+struct options {
+	bool dmabuf;
+};
+
+static const struct option_row rows[] = {
+	{ 0, "dmabuf", NULL,
+	  "on the real NICs: register the program's GPU memory as dma-bufs", option_on,
+	  offsetof(struct options, dmabuf) },
+	OPTION_HELP,
+};
 
 const struct option_table run_option_table = {
 	.command = "pier run",
-	.before = "usage: pier run [--] PROGRAM [ARGUMENT...]\n"
+	.before = "usage: pier run [--dmabuf] [--] PROGRAM [ARGUMENT...]\n"
 		  "\n"
 		  "Runs a program of verbs, unchanged, with the software NIC soft0 as "
 		  "its only RDMA device: libpier-verbs.so is preloaded and stands in "
 		  "for libibverbs.\n",
 	.rows = rows,
-	.count = 1,
+	.count = sizeof(rows) / sizeof(rows[0]),
 	.after = "exit status: that of the program; 2 wrong usage, "
-		 "3 no libpier-verbs.so,\n"
+		 "3 no library to preload,\n"
 		 "126 the program cannot be run, 127 there is no such program\n",
 	.runs_program = true,
 };
@@ -38,26 +47,30 @@ enum {
 	EXIT_NO_PROGRAM = 127
 };
 
-/* Installed beside libpier.so; a build has it in a folder of its own. */
-static bool find_library(char *ret_path)
+static const struct library {
+	const char *name, *option;
+	/* Installed beside libpier.so; a build has it in a folder of its own. */
+	const char *places[2];
+} verbs_library = { "libpier-verbs.so", "-Dverbs=enabled", { "", "verbs/" } },
+  dmabuf_library = { "libpier-dmabuf.so", "-Dlibibverbs=linked", { "", "preload/" } };
+
+static bool find_library(const struct library *library, char *ret_path)
 {
-	static const char *const places[] = { "", "verbs/" };
 	char folder[PATH_MAX], candidate[PATH_MAX];
 	Dl_info self;
 
 	if (!dladdr((void *)pier_version, &self) || !realpath(self.dli_fname, folder))
 		return false;
 	strrchr(folder, '/')[1] = 0;
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		int used = snprintf(candidate, sizeof(candidate), "%s%slibpier-verbs.so",
-				    folder, places[i]);
+	for (size_t i = 0; i < 2; i++) {
+		int used = snprintf(candidate, sizeof(candidate), "%s%s%s", folder,
+				    library->places[i], library->name);
 
 		if (used < PATH_MAX && realpath(candidate, ret_path))
 			return true;
 	}
-	print_error("pier run: there is no libpier-verbs.so in %s: install it, or build "
-		    "it with -Dverbs=enabled",
-		    folder);
+	print_error("pier run: there is no %s in %s: install it, or build it with %s",
+		    library->name, folder, library->option);
 	return false;
 }
 
@@ -117,12 +130,12 @@ static bool gains_privileges(const char *path)
 	       (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-static int run_program(char **argv)
+static int run_program(const struct library *wanted, char **argv)
 {
 	char library[PATH_MAX], program[PATH_MAX];
 	int error;
 
-	if (!find_library(library) || !preload_library(library))
+	if (!find_library(wanted, library) || !preload_library(library))
 		return EXIT_DEVICE;
 	if (find_program(argv[0], program) && gains_privileges(program)) {
 		print_error("pier run: %s runs with more privileges than yours, so the "
@@ -130,7 +143,7 @@ static int run_program(char **argv)
 			    program);
 		return EXIT_CANNOT_RUN;
 	}
-	/* So that a program that cannot open soft0 shows the reason. */
+	/* So that a program that cannot open soft0, or register, shows the reason. */
 	setenv("PIER_LOG", "warning", 0);
 	execvp(argv[0], argv);
 	error = errno;
@@ -140,14 +153,16 @@ static int run_program(char **argv)
 
 int command_run(int argc, char **argv)
 {
-	int status, count = parse_options(&run_option_table, argc, argv, NULL, &status);
+	struct options options = { 0 };
+	int status,
+		count = parse_options(&run_option_table, argc, argv, &options, &status);
 
 	if (count < 0)
 		return status;
 	if (count == 0) {
-		print_error("pier run: no program given; usage: pier run [--] PROGRAM "
-			    "[ARGUMENT...]");
+		print_error("pier run: no program given; usage: pier run [--dmabuf] [--] "
+			    "PROGRAM [ARGUMENT...]");
 		return EXIT_USAGE;
 	}
-	return run_program(argv + 1);
+	return run_program(options.dmabuf ? &dmabuf_library : &verbs_library, argv + 1);
 }
