@@ -14,8 +14,8 @@ PIER_BEGIN_DECLS
  * values of that call. If the device, the memory or the build does not support a
  * request, the value is always -EOPNOTSUPP.
  *
- * A documented value keeps its meaning, and a later version may return others: treat every
- * negative value as an error.
+ * A documented value keeps its meaning, and a later version may return others: treat
+ * every negative value as an error.
  *
  * A pointer may be NULL only where its function says so, and an array also if it has no
  * elements. Any other NULL, also in a struct, is refused with -EINVAL and a sentence that
