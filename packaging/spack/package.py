@@ -12,12 +12,12 @@ class Pier(MesonPackage):
     """Moves data directly between device memory and RDMA NICs, centred on dma-bufs."""
 
     homepage = SOURCE_URL
-    url = SOURCE_URL + "/pier-0.1.0.tar.gz"
+    url = SOURCE_URL + "/pier-0.2.0.tar.gz"
 
     license("BSD-3-Clause")
 
     # `tools/release` prints the checksum: spack checksum pier
-    version("0.1.0")
+    version("0.2.0")
 
     variant("python", default=False, description="the Python package")
     variant("nixl", default=False, description="the backend of NIXL")

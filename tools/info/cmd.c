@@ -465,7 +465,7 @@ static void print_switches(struct json *json)
 	}
 }
 
-/* "pier 0.1.0: 1 NIC, 2 GPUs; memory: host, memfd, cuda". */
+/* "pier 0.2.0: 1 NIC, 2 GPUs; memory: host, memfd, cuda". */
 static void print_summary(const struct lists *lists)
 {
 	uint32_t nics = 0, gpus = lists->unit_count;
