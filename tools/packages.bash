@@ -99,6 +99,8 @@ need_for_guest() {
     arm64-16k)
         need qemu-system-arm have qemu-system-aarch64
         need gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
+        # For the wheel.
+        need python3-venv have_python_module ensurepip
         ;;
     esac
     need busybox-static have_static_busybox

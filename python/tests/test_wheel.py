@@ -16,8 +16,8 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python/pier"
-BUILD = ROOT / "build/wheel"
-TOOLS = BUILD / "tools"
+TOOLS = ROOT / "build/wheel/tools"
+BUILD = ROOT / "build/wheel" / platform.machine()
 MINORS = range(11, 16)
 # What every Linux with glibc has.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}

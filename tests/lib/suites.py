@@ -178,6 +178,11 @@ def packages(suite):
             *(in_bare_root(suite, release, "--packages") for release in ("bookworm", "trixie"))]
 
 
+def arm_wheel(suite):
+    """The wheel for aarch64, in a guest of its own."""
+    return [command(suite, "wheel", ["tests/packaging/check_arm_wheel"], priority=LONG_SCRIPT)]
+
+
 def carried(suite):
     """Runs a suite of the packed folder, which is made for other machines, on this one."""
     return [Program(suite.name, lambda: run_carried(suite), alone=True)]
@@ -223,7 +228,7 @@ SUITES = {
     "lint": Kind({"gcc": set(), "clang": set()}, scripts),
     "vm": guests(GUESTS, {"guest": set(), "gcc": set().union(*(suites for *_, suites in GUESTS))}),
     # All of the cross build, for the compiler's warnings.
-    "vm-arm": guests(ARM_GUESTS, {"arm64": set()}, "arm64"),
+    "vm-arm": together(guests(ARM_GUESTS, {"arm64": set()}, "arm64"), Kind({}, arm_wheel)),
     "asan": tests("asan", "unit", "tools", "conformance", "nixl", "python", patience=4),
     "tsan": tests("tsan", "unit", "tools", "conformance", "nixl", patience=8),
     "fuzz": Kind({"fuzz": {"fuzz"}}, fuzz_targets),
