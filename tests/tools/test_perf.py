@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import struct
 import subprocess
 
@@ -38,6 +39,63 @@ class Perf(Case):
 
     def json(self, *arguments, **options):
         return json.loads(self.perf("--json", *arguments, **options))
+
+
+class ByHand(Perf):
+    """Both sides are started by the user: --listen and --connect."""
+
+    def listen(self, where="127.0.0.1:0"):
+        process = self.start("perf", "--listen", where)
+        line = process.stderr.readline()
+        found = re.fullmatch(r"pier perf: waiting for one client at (\S+) port (\d+)\n", line)
+        self.assertTrue(found, line)
+        return process, found[1], found[2]
+
+    def test_a_measurement(self):
+        for where in "127.0.0.1:0", "[::1]:0", "0":
+            with self.subTest(where):
+                server, address, port = self.listen(where)
+                host = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(address, address)
+                result, = self.json(*BRIEF, "--connect", port, "-d", "soft0", "--remote-device", "soft0",
+                                    "write_bw", host)["results"]
+                self.assertEqual(result["messages"], 50)
+                done = self.finish(server)
+                self.assertEqual((done.status, done.stdout, done.stderr), (0, "", ""))
+
+    def test_failures(self):
+        self.refused(4, "cannot connect to 127.0.0.1 port 1: Connection refused; is 'pier perf --listen 1'",
+                     "perf", "--connect", "1", "write_bw", "127.0.0.1")
+        server, _, port = self.listen()
+        self.refused(4, "cannot listen at .*: Address already in use", "perf", "--listen", "127.0.0.1:" + port)
+        # The client gives up before it sends anything.
+        socket.create_connection(("127.0.0.1", int(port))).close()
+        done = self.finish(server)
+        self.assertEqual(done.status, 4, done)
+        self.assertRegex(done.stderr, "ended before the measurement was complete")
+        # Another program.
+        server, _, port = self.listen()
+        with socket.create_connection(("127.0.0.1", int(port))) as other:
+            other.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            self.assertEqual(self.finish(server).status, 4)
+
+    def test_a_client_that_is_killed_ends_the_server(self):
+        server, address, port = self.listen()
+        client = self.start("perf", "--connect", port, "-d", "soft0", "--remote-device", "soft0", *ENDLESS, address)
+        while not client.stdout.readline().startswith("#"):
+            pass
+        client.kill()
+        self.assertEqual(self.finish(server).status, 4)
+
+    def test_ctrl_c_ends_the_wait(self):
+        server, _, _ = self.listen()
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(server).status, -signal.SIGINT)
+
+    def test_wrong_usage(self):
+        self.refused(2, "--listen takes no other arguments", "perf", "--listen", "0", "write_bw")
+        self.refused(2, "--listen takes no other arguments", "perf", "-d", "soft0", "--listen=0")
+        self.refused(2, "not PORT or ADDRESS:PORT", "perf", "--listen", "host:http")
+        self.refused(2, "--connect needs HOST", "perf", "--connect", "1", "write_bw")
 
 
 class Tests(Perf):

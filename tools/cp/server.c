@@ -177,7 +177,7 @@ int serve_copy(int argc, char **argv)
 		return failure.status;
 	}
 	if (!options.local)
-		listen_for_client();
+		listen_for_client(NULL);
 	serve_request(&options, root, &control);
 	control_close(&control);
 	/* In all other cases the client reports the failure to the user. */

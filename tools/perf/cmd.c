@@ -10,6 +10,7 @@
 #include "json.h"
 #include "options.h"
 #include "printable.h"
+#include "remote/by_hand.h"
 #include "remote/control.h"
 #include "remote/start.h"
 #include "run.h"
@@ -50,9 +51,11 @@ static int serve_request(struct perf_session *session, bool local)
 	return serve_sizes(session);
 }
 
-static int run_server(bool local)
+/* listen: where to wait for the client, or NULL: it is at standard input and output */
+static int run_server(bool local, const char *listen)
 {
 	struct failure failure = { 0 };
+	struct tcp_address own = { "" };
 	struct control control = {
 		.protocol = &perf_protocol,
 		.in = -1,
@@ -69,15 +72,17 @@ static int run_server(bool local)
 		return EXIT_DEVICE;
 	}
 	session->control = &control;
-	if (!local)
-		listen_for_client();
-	serve_request(session, local);
-	control_send_failure(&control);
+	if (!listen || accept_client(listen, &own, &failure) == 0) {
+		if (!local)
+			listen_for_client(listen ? own.text : NULL);
+		serve_request(session, local);
+		control_send_failure(&control);
+	}
 	close_side(&session->side);
 	control_close(&control);
 	/* In all other cases the client reports the failure to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
-	    !control.failure_from_peer)
+	if (failure.status && failure.status < EXIT_SIGNAL &&
+	    (listen || (control.peer_closed && !control.failure_from_peer)))
 		print_failure(&failure);
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
@@ -114,7 +119,7 @@ static int serve_perf(int argc, char **argv)
 			    "them");
 		return EXIT_USAGE;
 	}
-	return run_server(options.local);
+	return run_server(options.local, NULL);
 }
 
 /* The client side of a measurement. */
@@ -413,8 +418,18 @@ static int prepare_measurement(struct measurement *measurement)
 {
 	const struct perf_options *options = &measurement->options;
 
+	struct tcp_address server;
+
 	if (!options->host)
 		return 0;
+	if (options->connect) {
+		if (call_server(options->host, options->connect, &measurement->control,
+				&server) < 0)
+			return -1;
+		find_peer_addresses(server.text, &measurement->shell,
+				    measurement->place.device, &measurement->peers);
+		return 0;
+	}
 	if (split_shell(options->rsh, options->port, &measurement->shell,
 			&measurement->failure) < 0)
 		return -1;
@@ -430,8 +445,9 @@ static int start_server(struct measurement *measurement)
 
 	control->signal_fd = open_signals(&measurement->failure);
 	if (control->signal_fd < 0 ||
-	    start_remote(&measurement->remote, options->host, &measurement->shell,
-			 options->remote_pier, control) < 0 ||
+	    (!options->connect &&
+	     start_remote(&measurement->remote, options->host, &measurement->shell,
+			  options->remote_pier, control) < 0) ||
 	    control_exchange_preambles(control) < 0)
 		return -1;
 	if (options->host)
@@ -529,5 +545,5 @@ int command_perf(int argc, char **argv)
 		return status;
 	if (options.verbose)
 		print_library_log();
-	return run_command(&options);
+	return options.listen ? run_server(false, options.listen) : run_command(&options);
 }

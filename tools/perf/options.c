@@ -125,6 +125,8 @@ static int take_operands(int count, char **argv, struct perf_options *options)
 	if (take_test(argv[1], options) < 0)
 		return -1;
 	options->host = argv[2];
+	if (options->connect && !options->host)
+		return refuse_combination("--connect needs HOST");
 	if (options->host && (!options->host[0] || options->host[0] == '-'))
 		return refuse_combination("the name of HOST is empty or begins with '-'");
 	return 0;
@@ -222,6 +224,16 @@ static int complete_perf_options(int count, char **argv, struct perf_options *op
 		return -1;
 	choose_depths(settings);
 	return check_memory(settings);
+}
+
+/* Others would have no effect. words: of the command line */
+static int check_listen(int words, int operands)
+{
+	/* "perf --listen PORT" */
+	if (operands == 0 && words <= 3)
+		return 0;
+	return refuse_combination("--listen takes no other arguments: the client sends "
+				  "the test and the settings");
 }
 
 /* This and the next ones set several members: theirs is the struct of the options. */
@@ -380,6 +392,13 @@ static const struct option_row rows[] = {
 	{ 0, "remote-pier", "PATH",
 	  "path of pier on HOST (default PIER_REMOTE_PIER, or pier)", option_text,
 	  AT(remote_pier) },
+	{ 0, "listen", "PORT",
+	  "instead of measuring: wait for one 'pier perf --connect PORT' of another host "
+	  "(also ADDRESS:PORT)",
+	  option_text, AT(listen) },
+	{ 0, "connect", "PORT",
+	  "reach 'pier perf --listen PORT' on HOST by TCP, without a remote shell",
+	  option_number, AT(connect), 1, UINT16_MAX },
 	{ 0, "timeout", "SECONDS", "fail after this long without an answer (default 30)",
 	  option_seconds, AT(settings.timeout_ms), 0.1, 86400 },
 	{ 0, "quiet", NULL, "print no notes", option_on, AT(quiet) },
@@ -393,7 +412,8 @@ static const struct option_habit habits[] = {
 	{ "-F --CPU-freq", "omit it; the frequency of the CPU is not checked" },
 	{ "-R --rdma_cm -z --comm_rdma_cm",
 	  "omit it; the sides meet over the remote shell, without rdma_cm" },
-	{ "-p", "omit it; HOST is reached through ssh, whose port --port sets" },
+	{ "-p", "omit it; HOST is reached through ssh, whose port --port sets. Without "
+		"ssh: --listen PORT there, and --connect PORT here" },
 	{ "-i --ib-port", "--channel port=N chooses the port of the NICs" },
 	{ "--ib-dev", "-d or --device names the NICs" },
 	{ "--report_gbits", "omit it; the table has GB/s and Gbit/s" },
@@ -447,7 +467,8 @@ int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
 
 	if (count < 0)
 		return -1;
-	if (complete_perf_options(count, argv, &options) < 0) {
+	if (options.listen ? check_listen(argc, count)
+			   : complete_perf_options(count, argv, &options) < 0) {
 		*ret_status = EXIT_USAGE;
 		return -1;
 	}

@@ -19,6 +19,9 @@ struct perf_options {
 	const char *source_memory, *destination_memory, *device, *remote_device;
 	const char *rsh, *remote_pier;
 	uint32_t port; /* of ssh; 0: its default */
+	/* Sides that the user starts: where this one waits, or the port of the other. */
+	const char *listen;
+	uint32_t connect; /* 0: through the remote shell */
 	enum perf_format format;
 	bool histogram, quiet, verbose;
 };

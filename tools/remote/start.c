@@ -496,12 +496,14 @@ static bool peers_are_ours;
  * sshd(8) sets SSH_CONNECTION to the client's address and port and the server's address
  * and port. Other remote shells do not provide the address: listen on all of them.
  */
-void listen_for_client(void)
+void listen_for_client(const char *own)
 {
 	const char *connection = secure_getenv("SSH_CONNECTION");
 	char address[INET6_ADDRSTRLEN] = "";
 
-	if (connection)
+	if (own)
+		snprintf(address, sizeof(address), "%s", own);
+	else if (connection)
 		sscanf(connection, "%*s %*s %45s", address);
 	setenv("PIER_SOFT_ADDRESS", is_own_address(address) ? address : "::", 0);
 	peers_are_ours = !secure_getenv("PIER_SOFT_PEERS");

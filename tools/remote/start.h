@@ -89,8 +89,10 @@ struct peers {
 /*
  * Let the server listen on the address by which the client reached this host, and
  * connect to nobody. Call it before a device is opened.
+ *
+ * own  that address; NULL: as sshd(8) reports it
  */
-void listen_for_client(void);
+void listen_for_client(const char *own);
 
 /*
  * Let the devices that a server opens from now on connect to these addresses, and not
