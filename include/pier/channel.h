@@ -35,7 +35,8 @@ PIER_BEGIN_DECLS
  * Time: timeout_ms is in milliseconds. 0 checks once without waiting.
  * PIER_TIMEOUT_DEFAULT selects the channel's own timeout. Any other negative number
  * fails with -EINVAL and has no effect. No wait is unlimited. -ETIMEDOUT always means
- * that the time of this call is over; a peer that does not answer is -EHOSTUNREACH.
+ * that the time of this call is over; a peer that does not answer is -EHOSTUNREACH. (In a
+ * group the time of another rank counts, too: see <pier/group.h>.)
  *
  * Threads: one thread at a time may use a channel, including to connect and to destroy
  * it. A channel may move between threads if the caller orders the accesses, for

@@ -69,10 +69,14 @@ static PyObject *count_objects(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
 {
 	PyObject *counts = PyDict_New();
 
-	for (int kind = 0; counts && kind <= (int)PIER_OBJECT_RING; kind++) {
+	for (int kind = 0; counts; kind++) {
 		size_t count = pier_object_count((enum pier_object_kind)kind);
 		const char *name = pier_object_kind_name((enum pier_object_kind)kind);
-		PyObject *number = count ? PyLong_FromSize_t(count) : NULL;
+		PyObject *number = NULL;
+
+		if (strcmp(name, "unknown") == 0)
+			break;
+		number = count ? PyLong_FromSize_t(count) : NULL;
 
 		if (count && (!number || PyDict_SetItemString(counts, name, number) < 0))
 			Py_CLEAR(counts);

@@ -79,7 +79,7 @@ static int listen_at(const char *where, struct failure *failure)
 				  .ai_socktype = SOCK_STREAM };
 	/* The first one listens for IPv4, too; the second is for kernels without IPv6. */
 	const char *every[] = { "::", "0.0.0.0" }, *port;
-	char address[256];
+	char address[256] = "";
 	int fd = -1, error = 0;
 
 	if (split_place(where, address, sizeof(address), &port, failure) < 0)
