@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of README, docs/python.md, docs/data.md and docs/loader.md, as they stand there."""
+"""The examples of README, python/README.md, docs/python.md, docs/data.md and docs/loader.md, as they stand there."""
 
 import importlib.util
 import io
@@ -82,6 +82,10 @@ class Documents(unittest.TestCase):
         self.assertEqual(output[0], "straight into place")
         self.assertRegex(output[1], "no RDMA device \"mlx5_77\"")
         self.assertEqual(output[2], "into placestraight ")
+
+    def test_example_of_the_description_on_pypi(self):
+        program, = programs("python/README.md", "## First bytes\n")
+        self.assertEqual(run(program), "straight into place\n")
 
     def run_data_example(self, word, before, after, suffix="jpg", document="docs/data.md"):
         """Run a block on memory of the host and a folder of one shard, without Pillow."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The wheel that tools/wheel makes, in clean virtual environments, and installing the sources."""
 
+import email
+import email.policy
 import functools
 import os
 import pathlib
@@ -23,9 +25,9 @@ MINORS = range(11, 16)
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
 
-def run(*command, **options):
-    """The output of a command, which must succeed."""
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+def run(*command, more=None, **options):
+    """The output of a command, which must succeed, with more variables in its environment."""
+    env = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **(more or {})}
     done = subprocess.run([str(part) for part in command], text=True, check=False, env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     if done.returncode:
@@ -90,9 +92,17 @@ class Place(unittest.TestCase):
         """Copies bytes in an interpreter that has the package installed."""
         output = run(python, "-B", ROOT / "python/tests/installed.py", cwd=self.folder)
         self.assertEqual(output, "soft0: straight into place\n")
-        # The program does not look for modules in the current folder, which may be a data set of others.
-        (self.folder / "argparse.py").write_text("raise SystemExit('code of the data set ran')\n")
-        self.assertIn("serve", run(python.parent / "pier-data", "--help", cwd=self.folder))
+        self.check_folder_is_not_searched(python.parent / "pier-data")
+        self.check_folder_is_not_searched(python, "-P", "-m", "pier.data")
+        self.check_folder_is_not_searched(python, "-I", "-m", "pier.data", PYTHONPATH=":/opt/modules")
+
+    def check_folder_is_not_searched(self, *program, **env):
+        """The current folder may be a data set of others, here with a module of each name."""
+        place = self.folder / "data set"
+        place.mkdir(exist_ok=True)
+        for name in sys.stdlib_module_names | {"pier", "_pier", "sitecustomize", "usercustomize"}:
+            (place / (name + ".py")).write_text("raise SystemExit('code of the data set ran')\n")
+        self.assertIn("serve", run(*program, "--help", cwd=place, more=env))
 
 
 class Wheel(Place):
@@ -111,6 +121,19 @@ class Wheel(Place):
         self.assertEqual({name for name in names if ".dist-info/" not in name and
                           not name.endswith("/")}, expected)
         self.assertTrue([name for name in names if name.endswith("/LICENSE")])
+
+    def test_description_is_for_pypi(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            name, = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            metadata = email.message_from_bytes(archive.read(name), policy=email.policy.default)
+        description = metadata.get_payload()
+        self.assertEqual(metadata["Description-Content-Type"], "text/markdown")
+        self.assertEqual(description.strip(), (ROOT / "python/README.md").read_text().strip())
+        # A relative link leads nowhere there, be it inline, by reference or of HTML.
+        links = re.findall(r"\]\(\s*<?([^)\s]*)|^ {0,3}\[[^]]+\]:\s*(\S+)|(?:href|src)=[\"']?([^\"'\s>]+)",
+                           description, re.M)
+        self.assertEqual([link for found in links for link in found
+                          if link and not link.startswith(("https://", "#"))], [])
 
     def test_extension_needs_glibc_alone_and_exports_its_entry(self):
         with zipfile.ZipFile(self.wheel) as archive:

@@ -7,7 +7,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_RUN = pathlib.Path(__file__).with_name("not_run")
-PAGES = ["README.md", "docs/*.md", "integrations/nixl/README.md"]
+PAGES = ["README.md", "docs/*.md", "integrations/nixl/README.md", "python/README.md"]
 EXAMPLES = ["examples/**/*.c", "examples/**/*.py"]
 KINDS = "synopsis", "elsewhere", "excluded"
 FENCE = re.compile(r"^```")
