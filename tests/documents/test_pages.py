@@ -15,9 +15,11 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import unittest
 
 import blocks
+import outputs
 import place
 from harness import Case, PATIENCE, main
 
@@ -102,8 +104,8 @@ class Pages(Case):
         for one, status in itertools.zip_longest(done, statuses, fillvalue=0):
             self.assertEqual(one.status, status, one)
             if one.command.shown:
-                self.assertTrue(place.is_shown(one.command.shown, one.output), "%s printed\n%s" % (
-                    one.command.text, "".join(line + "\n" for line in place.output_lines(one.output))))
+                self.assertTrue(outputs.is_shown(one.command.shown, one.output), "%s printed\n%s" % (
+                    one.command.text, "".join(line + "\n" for line in outputs.output_lines(one.output))))
         return [one.output for one in done]
 
     def excerpt(self, first, end, done):
@@ -111,7 +113,7 @@ class Pages(Case):
         lines = itertools.dropwhile(lambda line: not line.startswith(first), done.command.shown)
         lines = list(itertools.takewhile(lambda line: not (end and line.startswith(end)), lines))
         self.assertTrue(lines)
-        self.assertEqual(place.absent(lines, done.output), [], done.output)
+        self.assertEqual(outputs.absent(lines, done.output), [], done.output)
 
 
 class Copies(Pages):
@@ -141,7 +143,7 @@ class Copies(Pages):
         (self.folder / "hosts/node3/scratch").rmdir()
         done, = self.shell(block.commands())
         self.assertNotEqual(done.status, 0)
-        self.assertTrue(place.is_shown(done.command.shown, done.output), done.output)
+        self.assertTrue(outputs.is_shown(done.command.shown, done.output), done.output)
 
     @runs("docs/cp.md", "while pier cp -r --continue")
     def test_a_loop_of_copies(self, block):
@@ -275,6 +277,13 @@ class Tutorial(Pages):
         # The page has exported it before.
         self.run_block(block, ("./two_processes", "PIER_DEVICE=soft0 ./two_processes"))
 
+    @runs("docs/loader.md", "python3 examples/python/first_batch.py")
+    def test_a_first_batch(self, block):
+        if not (place.BUILD / "python/pier").is_dir():
+            self.skipTest("this build has no Python package")
+        self.run_block(block, ("python3 ", shlex.quote(sys.executable) + " -B "),
+                       env={"PYTHONPATH": str(place.BUILD / "python")})
+
     @runs(page, "unset PIER_DEVICE")
     def test_a_copy(self, block):
         self.run_block(block, ("100M", "1M"))
@@ -299,7 +308,7 @@ class Tutorial(Pages):
         done, = self.shell(self.commands(block, (":/", ":")))
         self.assertEqual(done.status, 4)
         # Each shell has its own words.
-        self.assertEqual(place.absent(done.command.shown[1:], done.output), [], done.output)
+        self.assertEqual(outputs.absent(done.command.shown[1:], done.output), [], done.output)
 
     @runs(page, "pier cp --device soft0", "pier perf --device soft0")
     def test_two_hosts(self, copies, perf):
@@ -431,8 +440,8 @@ class Accounts(unittest.TestCase):
         for shown, output, same in ((["1 file in 0.2 s, 3.10 MB/s"], "12 file in 9 s, 1.00 GB/s\n", True),
                                     (["a", "...", "b"], "a\nc\nd\nb\n", True), (["a", "b"], "a\nc\nb\n", False),
                                     (["x, ... y"], "x, z y\n", True), (["a"], "b\n", False)):
-            self.assertEqual(bool(place.is_shown(shown, output)), same, (shown, output))
-        self.assertEqual(place.absent(["a", "d", "c"], "a\nb\nc\n"), ["d"])
+            self.assertEqual(bool(outputs.is_shown(shown, output)), same, (shown, output))
+        self.assertEqual(outputs.absent(["a", "d", "c"], "a\nb\nc\n"), ["d"])
 
 
 if __name__ == "__main__":
