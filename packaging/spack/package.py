@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package pier of Spack: copy it to packages/pier in a repository of packages."""
+"""The package pier of Spack 1.0 or later: copy it to packages/pier in a repository of packages."""
 
 import os
 
-from spack.package import MesonPackage, depends_on, license, variant, version
+from spack.package import depends_on, extends, license, variant, version
+from spack_repo.builtin.build_systems.meson import MesonPackage
 
 SOURCE_URL = os.environ.get("PIER_SOURCE_URL", "https://pier.invalid")
 
@@ -31,6 +32,7 @@ class Pier(MesonPackage):
     depends_on("openssl@3:")
     depends_on("liburing", when="+uring")
     depends_on("python@3.11:", when="+python", type=("build", "link", "run"))
+    extends("python", when="+python")
 
     def meson_args(self):
         parts = [f"-D{part}={'enabled' if '+' + part in self.spec else 'disabled'}"

@@ -175,6 +175,7 @@ def in_bare_root(suite, release, *options):
 def packages(suite):
     """The files of a release, and Debian's packages, built and installed in bare systems."""
     return [command(suite, "release", ["tests/packaging/check_release"], alone=True),
+            command(suite, "recipes", ["tests/packaging/check_recipes"]),
             *(in_bare_root(suite, release, "--packages") for release in ("bookworm", "trixie"))]
 
 
