@@ -129,9 +129,12 @@ class Copies(Pages):
         self.run_block(again, statuses=[0, 1])
         self.run_block(json, statuses=[1])
 
-    @runs("docs/cp.md", "pier cp -r config shards")
-    def test_several_sources(self, block):
+    @runs("docs/cp.md", "pier cp -r config shards", "pier cp 'node2:")
+    def test_several_sources(self, block, pattern):
         self.run_block(block, (":/", ":"))
+        (self.work / "shards/0.bin").unlink()
+        self.run_block(pattern, (":/", ":"))
+        self.check_same(self.work / "shards/0.bin", self.folder / "hosts/node2/srv/model/shards/0.bin")
         self.assertTrue((self.folder / "hosts/node2/srv/model/shards/0.bin").exists())
 
     @runs("docs/cp.md", "4 destinations,")

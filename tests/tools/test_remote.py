@@ -66,6 +66,61 @@ class StubShell(Case):
         self.remote(source, "somewhere:%s" % (self.folder / "absolute"))
         self.check_same(source, self.folder / "absolute")
 
+    def matched(self, expected, *patterns):
+        """What arrives in a new directory."""
+        place = self.folder / "matched"
+        place.mkdir()
+        self.remote(*("somewhere:" + pattern for pattern in patterns), place)
+        self.assertEqual(sorted(path.name for path in place.iterdir()), sorted(expected))
+        for name, source in expected.items():
+            self.check_same(self.home / source, place / name)
+        shutil.rmtree(place)
+
+    def test_a_remote_pattern_is_expanded(self):
+        for name in ("a1.bin", "a2.bin", "b.txt", ".hidden.bin", "d/deep.bin", "d/e/x", "f/e/y"):
+            (self.home / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / name).write_bytes(os.urandom(1000))
+        both = {"a1.bin": "a1.bin", "a2.bin": "a2.bin"}
+        self.matched(both, "*.bin")
+        self.matched(both, "~/a[12].???")
+        self.matched(both, "*.bin", "a*")
+        self.matched(both, "%s/a*" % self.home)
+        self.matched({"a2.bin": "a2.bin", "b.txt": "b.txt"}, "a[!1]*", "b.txt")
+        self.matched({".hidden.bin": ".hidden.bin"}, ".h*")
+        self.matched({"deep.bin": "d/deep.bin"}, "*/*.bin")
+        self.matched({"x": "d/e/x", "y": "f/e/y"}, "?/e/*")
+
+    def test_a_name_that_exists_is_no_pattern(self):
+        for name in ("a*", "ab", "[x]", "x"):
+            (self.home / name).write_bytes(name.encode())
+        self.remote("somewhere:a*", "one")
+        self.assertEqual((self.folder / "one").read_bytes(), b"a*")
+        self.matched({"a*": "a*", "[x]": "[x]"}, "a*", "[x]")
+        self.matched({"a*": "a*"}, "?\\*")
+
+    def test_a_pattern_that_cannot_be_used_is_refused(self):
+        (self.home / "a").write_bytes(b"a")
+        self.failed(1, r"somewhere: no file matches \*\.bin$", "somewhere:*.bin", ".")
+        self.failed(1, "somewhere: no file matches a\\*/", "somewhere:a", "somewhere:a*/", ".")
+        self.failed(1, "somewhere: cannot read none/: No such file", "somewhere:none/*", ".")
+        self.failed(1, "new is no directory: several sources need one", "somewhere:*", "new")
+        self.failed(1, "wildcards in 16 names at most", "somewhere:" + "*/" * 17, ".",
+                    **{"env": self.deep()})
+
+    def deep(self):
+        """A home directory with 17 directories, one below the other."""
+        home = self.folder / "deep"
+        (home / ("d/" * 17)).mkdir(parents=True)
+        return {**self.stub, "STUB_HOME": str(home)}
+
+    def test_a_link_that_leads_nowhere_is_left_out_of_the_matches(self):
+        (self.home / "a1").write_bytes(b"1")
+        (self.home / "a2").symlink_to("nowhere")
+        result = self.run_pier("cp", "--remote-pier", PIER, "somewhere:a*", ".", env=self.stub)
+        self.assertEqual(result.status, 1)
+        self.assertRegex(result.stderr, "a2: No such file.*\n.*1 file was not copied")
+        self.assertEqual((self.folder / "a1").read_bytes(), b"1")
+
     def test_a_user_and_an_ipv6_address_are_accepted(self):
         source = self.file("source", 10)
         self.stub["STUB_HOST"] = "me@fe80::1%lo"

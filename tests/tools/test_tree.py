@@ -723,6 +723,47 @@ class Peers(Tree):
         self.copy("-r", *rsh, "copy", "h:/new")
         self.same(tree / "b", tree / "new")
 
+    def test_patterns_of_a_restricted_server_stay_below_its_directory(self):
+        tree = self.plant("home")
+        (tree / "out").symlink_to("..")
+        (self.folder / "outside.bin").write_bytes(b"secret")
+        (self.folder / "to").mkdir()
+        rsh = self.server("--under", str(tree))
+        for pattern in ("../*", "out/*", "/../outside*", str(self.folder) + "/*"):
+            with self.subTest(pattern):
+                self.refused(1, "leads out|No such file", "cp", *rsh, "h:" + pattern, "to")
+        self.refused(1, "no file matches", "cp", *rsh, "h:*/../../outside*", "to")
+        self.refused(1, "no file matches", "cp", *rsh, "h:*/outside.bin", "to")
+        self.assertEqual(os.listdir(self.folder / "to"), [])
+        self.left_out(1, "out: .*leads out", *rsh, "h:/[bo]*", "to")
+        self.same(tree / "b", self.folder / "to/b")
+
+    def test_a_server_sends_nothing_but_what_matches(self):
+        """One that expands another pattern than it was asked for."""
+        home = self.folder / "home"
+        home.mkdir()
+        for name in ("a.bin", "b.txt"):
+            (home / name).write_bytes(b"x")
+        rewrite = self.folder / "rewrite"
+        rewrite.write_text("""#!/usr/bin/env python3
+import os, struct, subprocess, sys
+os.chdir(%r)
+server = subprocess.Popen([%r, "cp", "--server"], stdin=subprocess.PIPE, bufsize=0)
+server.stdin.write(sys.stdin.buffer.read(16))
+while header := sys.stdin.buffer.read(8):
+    frame = sys.stdin.buffer.read(struct.unpack("<II", header)[0])
+    try:
+        server.stdin.write(header + frame.replace(b"*.bin", b"?.???"))
+    except BrokenPipeError:
+        break
+server.stdin.close()
+sys.exit(server.wait())
+""" % (str(home), str(PIER)))
+        rewrite.chmod(0o755)
+        (self.folder / "to").mkdir()
+        self.refused(4, "b.txt.*not requested", "cp", "--rsh", str(rewrite), "h:*.bin", "to")
+        self.assertEqual(os.listdir(self.folder / "to"), [])
+
     def test_a_read_only_server_takes_no_tree(self):
         tree = self.plant("home")
         self.refused(1, "read-only", "cp", "-r",

@@ -158,16 +158,33 @@ struct walk {
 	const struct words *patterns;	 /* of --exclude; NULL: none */
 	const struct observer *observer; /* borrowed */
 	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
+	bool expanded;	/* the operands are those that expand_operands() found */
 	bool contents;	/* the operand's name is "." or "..": its files have no top */
 	bool in_memory; /* some of the files are: see file.h */
 	struct cp_losses losses; /* of what is in the list */
 	/* During the walk: */
 	struct file_list *list;
 	struct failure *failure;
+	bool matched;	  /* the pattern that is being expanded */
 	uint32_t operand; /* number */
 	size_t work;	  /* since the last call of alive() */
 	void *linked;	  /* files that have other names: see path.h */
 };
+
+/* Whether it has wildcards. */
+bool is_pattern(const char *operand);
+
+/* As glob(3) compares a name with the last component of a pattern. */
+bool matches_name(const char *pattern, const char *name);
+
+/*
+ * Replace operands with wildcards by the files that match, as glob(3) does, unless there
+ * is a file of this very name. Call before run_walk(). A pattern must match something.
+ *
+ * ret_matches  empty; the operands of the walk point to it until close_walk()
+ */
+int expand_operands(struct walk *walk, struct words *ret_matches,
+		    struct failure *failure);
 
 /* Zero the struct and set the first members. close_walk() frees what it has. */
 int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure);

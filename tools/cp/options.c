@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "list.h"
 #include "options.h"
 #include "remote/start.h"
 #include "units.h"
@@ -147,8 +148,9 @@ const struct option_table cp_option_table = {
 	.before = "usage: pier cp [OPTION...] SRC... DST\n"
 		  "       pier cp [OPTION...] SRC... HOST:DST HOST:DST...\n"
 		  "\n"
-		  "Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST "
-		  "appears complete or not at all. Several SRC must be on one host. "
+		  "Copies files over RDMA. Either SRC or DST may be HOST:PATH, and SRC "
+		  "a pattern, such as HOST:'*.bin'. DST appears complete or not at "
+		  "all. Several SRC must be on one host. "
 		  "SRC is read once for several DST, which pass the copy on to each "
 		  "other.\n",
 	.rows = rows,
@@ -334,7 +336,10 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 		return refuse_usage("--continue is for one DST");
 	if (options->patterns.count && !options->recursive)
 		return refuse_usage("--exclude is for -r");
-	options->settings.tree = options->recursive || options->sources.count > 1;
+	/* A pattern may match several files. */
+	options->settings.tree = options->recursive || options->sources.count > 1 ||
+				 (options->source.host[0] &&
+				  is_pattern(options->source.path));
 	return 0;
 }
 

@@ -157,13 +157,17 @@ static int open_tree_source(struct sources *sources, struct party *party,
 		.observer = &party->observer,
 	};
 	list->budget = &party->budget;
+	/* The user's shell has done this for the files of a client. */
+	if (!party->client &&
+	    expand_operands(walk, &sources->matches, party->failure) < 0)
+		return -1;
 	if (run_walk(walk, list, party->failure) < 0 || check_notices(party) < 0)
 		return -1;
 	*ret_message = (struct source_message){
 		.tree = true,
 		.size = list->size,
 		.sparse = list->sparse,
-		.several = party->operands->count > 1,
+		.several = party->operands->count > 1 || walk->expanded,
 		.contents = walk->contents,
 		.in_memory = walk->in_memory,
 		.losses = walk->losses,
@@ -463,5 +467,6 @@ void close_sources(struct sources *sources)
 {
 	close_source(&sources->file);
 	close_walk(&sources->walk);
+	free_words(&sources->matches);
 	free_list(&sources->list);
 }

@@ -28,6 +28,7 @@ struct sources {
 	struct source file;
 	bool is_tree; /* the files of a list, read as one sequence, instead: */
 	struct walk walk;
+	struct words matches; /* of the patterns among a server's operands */
 	struct file_list list;
 	uint64_t data_end; /* the end of the data that find_chunk() found last */
 };

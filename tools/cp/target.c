@@ -289,7 +289,9 @@ static bool was_requested(const struct party *party, const char *sent)
 
 	for (uint32_t i = 0; i < party->operands->count; i++) {
 		base_name(party->operands->all[i], requested);
-		if (strcmp(requested, sent) == 0)
+		if (strcmp(requested, sent) == 0 ||
+		    (is_pattern(party->operands->all[i]) &&
+		     matches_name(requested, sent)))
 			return true;
 	}
 	return false;
@@ -343,7 +345,8 @@ static int check_sent(const struct party *party, const struct source_message *so
 	if (list && check_tops(party, source, list) < 0)
 		return -1;
 	/* With several sources the destination must be a directory: see find_base(). */
-	if (source->several != (party->operands->count > 1))
+	if (source->several != (party->operands->count > 1) &&
+	    !(source->several && is_pattern(party->operands->all[0])))
 		return fail(party->failure, EXIT_PEER,
 			    "%s sent another number of sources than was requested",
 			    control_peer_name(party->control));

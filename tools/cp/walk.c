@@ -135,6 +135,8 @@ enum {
 	/* Between two calls of alive(); about a millisecond. */
 	WORK_MAX = 1 << 20,
 	WORK_NAME = 1 << 12,
+	/* Components of a path with wildcards; each needs stack and descriptors. */
+	WILD_MAX = 16,
 };
 
 /* The file is left out; the others are copied. */
@@ -166,6 +168,117 @@ static int is_wanted(struct walk *walk, const char *path, bool directory)
 			return 0;
 	}
 	return 1;
+}
+
+bool is_pattern(const char *operand)
+{
+	return strpbrk(operand, "*?[") != NULL;
+}
+
+bool matches_name(const char *pattern, const char *name)
+{
+	const char *first = pattern + (pattern[0] == '\\');
+
+	return (name[0] != '.' || *first == '.') && matches_text(pattern, name, false);
+}
+
+/* Below a root, a match may turn out to lead out of it: see add_operand(). */
+static int add_match(struct walk *walk, const char *path, struct words *matches)
+{
+	walk->matched = true;
+	/* Patterns may overlap. */
+	for (uint32_t i = 0; i < matches->count; i++)
+		if (strcmp(matches->all[i], path) == 0)
+			return 0;
+	if (refuse_open_file(walk->root, path, true, walk->failure) < 0)
+		return -1;
+	return add_word(matches, path, CP_OPERANDS_MAX) < 0
+		       ? fail(walk->failure, EXIT_FILE, "more than %d files match",
+			      CP_OPERANDS_MAX)
+		       : 0;
+}
+
+/*
+ * As glob(3), which cannot be kept below a root and can take exponential time.
+ *
+ * path  `done` bytes of it are the path of a directory; the rest may have wildcards
+ */
+static int expand_path(struct walk *walk, const char *path, size_t done, int depth,
+		       struct words *matches)
+{
+	size_t start = done + strcspn(path + done, "*?[\\"), end;
+	char pattern[PATH_MAX], next[PATH_MAX];
+	int directory, result = 0;
+	struct dirent *entry;
+	DIR *entries;
+
+	if (!path[start]) {
+		directory = open_path(walk->root, path, O_PATH);
+		close_fd(directory);
+		return directory < 0 ? 0 : add_match(walk, path, matches);
+	}
+	if (depth == WILD_MAX)
+		return fail(walk->failure, EXIT_FILE,
+			    "a pattern may have wildcards in %d names at most", WILD_MAX);
+	while (start > done && path[start - 1] != '/')
+		start--;
+	end = start + strcspn(path + start, "/");
+	snprintf(pattern, sizeof(pattern), "%.*s", (int)(end - start), path + start);
+	snprintf(next, sizeof(next), "%.*s", start ? (int)start : 1, start ? path : ".");
+	directory = open_path(walk->root, next, O_RDONLY | O_DIRECTORY);
+	if (directory < 0 && depth == 0)
+		return fail(walk->failure, EXIT_FILE, "cannot read %s: %s", next,
+			    path_error(errno));
+	entries = directory < 0 ? NULL : fdopendir(directory);
+	if (!entries)
+		close_fd(directory);
+	while (entries && result == 0 && (entry = readdir(entries))) {
+		const char *name = entry->d_name;
+		int length = snprintf(next, sizeof(next), "%.*s%s%s", (int)start, path,
+				      name, path + end);
+
+		if (spend_work(walk, WORK_NAME + strlen(pattern) * strlen(name)) < 0)
+			result = -1;
+		else if (!has_no_name(name) && length < (int)sizeof(next) &&
+			 matches_name(pattern, name))
+			result = path[end] ? expand_path(walk, next, start + strlen(name),
+							 depth + 1, matches)
+					   : add_match(walk, next, matches);
+	}
+	if (entries)
+		closedir(entries);
+	return result;
+}
+
+int expand_operands(struct walk *walk, struct words *ret_matches, struct failure *failure)
+{
+	const struct words *operands = walk->operands;
+
+	walk->failure = failure;
+	for (uint32_t i = 0; i < operands->count; i++) {
+		const char *path = operands->all[i];
+		int found = open_path(walk->root, path, O_PATH);
+
+		close_fd(found);
+		if (found < 0 && !is_pattern(path))
+			return fail(failure, EXIT_FILE, "cannot read %s: %s", path,
+				    path_error(errno));
+		/* A file of this very name comes first. */
+		if (found >= 0) {
+			if (add_match(walk, path, ret_matches) < 0)
+				return -1;
+			continue;
+		}
+		walk->matched = false;
+		if (expand_path(walk, path, 0, 0, ret_matches) < 0)
+			return -1;
+		if (!walk->matched)
+			return fail(failure, EXIT_FILE, "no file matches %s", path);
+		walk->expanded = true;
+	}
+	if (walk->expanded)
+		walk->operands = ret_matches;
+	return 0;
 }
 
 /* attributes: NULL for a link, which has a target. */
@@ -319,6 +432,9 @@ static int add_operand(struct walk *walk)
 	walk->bases[walk->operand] = found;
 	if (found >= 0)
 		attributes = list_attributes(found, NULL);
+	/* Such as a link that leads nowhere. */
+	if (found < 0 && walk->expanded)
+		return leave_out(walk, path, path_error(errno));
 	if (found < 0 || fstat(found, &stat) < 0)
 		return fail(walk->failure, EXIT_FILE, "cannot read %s: %s", path,
 			    path_error(errno));
@@ -330,7 +446,7 @@ static int add_operand(struct walk *walk)
 	if (wanted <= 0)
 		return wanted;
 	if (walk->contents)
-		return walk->operands->count > 1
+		return walk->operands->count > 1 || walk->expanded
 			       ? fail(walk->failure, EXIT_FILE,
 				      "%s has no name to be copied under: name it alone, "
 				      "or by its path",
