@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <limits.h>
 #include <link.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,14 +42,6 @@ enum preload_mode preload_mode(void)
 	return settings.mode;
 }
 
-/* Of the first object alone: how many libraries the process has loaded in its life. */
-static int read_count(struct dl_phdr_info *info, size_t size, void *ret_count)
-{
-	(void)size;
-	*(unsigned long long *)ret_count = info->dlpi_adds;
-	return 1;
-}
-
 static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	static const char *const drivers[] = { "libcuda.so", "libamdhip64.so",
@@ -67,27 +57,13 @@ static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
 	return 0;
 }
 
-/* The count at the last search that found no driver, or ALWAYS. */
-static atomic_ullong searched;
-#define ALWAYS ULLONG_MAX
-
-static __attribute__((noinline)) bool search(unsigned long long count)
+bool preload_search_driver(unsigned long long count, atomic_ullong *ret_searched)
 {
-	preload_mode();
+	if (preload_mode() == PRELOAD_OFF)
+		return false;
 	/* Drivers stay loaded: their threads do not end. */
 	if (settings.more_backends || dl_iterate_phdr(is_driver, NULL))
-		count = ALWAYS;
-	atomic_store(&searched, count);
-	return count == ALWAYS;
-}
-
-bool preload_may_be_device(void)
-{
-	unsigned long long last = atomic_load_explicit(&searched, memory_order_relaxed);
-	unsigned long long count;
-
-	if (last == ALWAYS)
-		return true;
-	dl_iterate_phdr(read_count, &count);
-	return count != last && search(count);
+		count = PRELOAD_FOUND;
+	atomic_store(ret_searched, count);
+	return count == PRELOAD_FOUND;
 }

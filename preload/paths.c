@@ -17,6 +17,7 @@ static bool names_peer_memory(const char *path)
 	static const char *const names[] = {
 		"/sys/kernel/mm/memory_peers/nv_mem/version",
 		"/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+		"/sys/kernel/mm/memory_peers/nvidia-peermem/version",
 		"/sys/module/nv_peer_mem/version",
 		"/sys/module/nvidia_peermem/version",
 	};

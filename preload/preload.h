@@ -2,6 +2,8 @@
 #ifndef PIER_PRELOAD_PRELOAD_H
 #define PIER_PRELOAD_PRELOAD_H
 
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,9 +33,14 @@ extern _Thread_local unsigned int preload_depth
 
 /*
  * Whether the driver of a GPU is loaded, or a backend of PIER_BACKEND_PATH may know
- * pointers: only then can an address be one of a GPU. Loads nothing.
+ * pointers: only then can an address be one of a GPU. Loads nothing. Never with
+ * PIER_PRELOAD=off.
+ *
+ * count         how many libraries the process has loaded in its life
+ * ret_searched  becomes the count, or PRELOAD_FOUND: there is no need to search again
  */
-bool preload_may_be_device(void);
+bool preload_search_driver(unsigned long long count, atomic_ullong *ret_searched);
+#define PRELOAD_FOUND ULLONG_MAX
 
 /* A registration that the program asks for. */
 struct preload_request {

@@ -209,7 +209,7 @@ enum preload_outcome preload_register(const struct preload_request *request,
 				      struct preload_facts *ret_facts)
 {
 	struct pier_buffer *buffer = NULL;
-	int error = request->length ? wrap(request, &buffer) : 0;
+	int error = request->addr && request->length ? wrap(request, &buffer) : 0;
 
 	*ret_facts =
 		(struct preload_facts){ .kind = "unknown", .path = "", .mapping = "" };

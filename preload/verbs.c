@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -90,11 +91,46 @@ static inline bool passes(void)
 	return !is_active() || preload_depth > 0;
 }
 
-/* The same for a registration, which is most often one of host memory. */
+/* Of the first object alone, which has the count of all. */
+static int read_count(struct dl_phdr_info *info, size_t size, void *ret_count)
+{
+	(void)size;
+	*(unsigned long long *)ret_count = info->dlpi_adds;
+	return 1;
+}
+
+/* See preload_search_driver(). While no library is loaded, nothing is searched. */
+static inline bool may_be_device(void)
+{
+	static atomic_ullong searched;
+	unsigned long long last = atomic_load_explicit(&searched, memory_order_relaxed);
+	unsigned long long count;
+
+	if (last == PRELOAD_FOUND)
+		return true;
+	dl_iterate_phdr(read_count, &count);
+	return count != last && preload_search_driver(count, &searched);
+}
+
+/*
+ * The same for a registration, which is most often one of host memory. libibverbs calls
+ * its own ibv_reg_mr_iova2() by its name, so it comes here again, deeper.
+ */
 static inline bool passes_memory(void)
 {
-	return !is_active() || !preload_may_be_device() || preload_depth > 0;
+	if (!next.reg_mr)
+		read_state();
+	return preload_depth > 0 || !may_be_device();
 }
+
+#define DEEPER(call)                   \
+	__extension__({                \
+		struct ibv_mr *result; \
+		preload_depth++;       \
+		result = call;         \
+		preload_depth--;       \
+		result;                \
+	})
 
 static uint64_t now(void)
 {
@@ -138,14 +174,14 @@ static __attribute__((noinline)) struct ibv_mr *register_device(
 
 	preload_depth++;
 	outcome = preload_register(request, &mr, &facts);
+	if (outcome == PRELOAD_HOST)
+		mr = ask(request, original);
 	if (outcome == PRELOAD_FAILED)
 		mr = register_without(request, &facts, ask, original, &error);
 	if (outcome != PRELOAD_HOST && preload_reports())
 		preload_report(request, &facts, now() - began, error,
 			       outcome == PRELOAD_FAILED ? pier_error_message() : "");
 	preload_depth--;
-	if (outcome == PRELOAD_HOST)
-		return ask(request, original);
 	if (error)
 		errno = error;
 	return mr;
@@ -162,7 +198,7 @@ static struct ibv_mr *ask_reg_mr(const struct preload_request *request,
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (passes_memory())
-		return next.reg_mr(pd, addr, length, access);
+		return DEEPER(next.reg_mr(pd, addr, length, access));
 	return register_device(
 		&(struct preload_request){ pd, addr, length, (uintptr_t)addr, access },
 		ask_reg_mr, NULL);
@@ -181,7 +217,7 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 			       uint64_t iova, int access)
 {
 	if (passes_memory())
-		return next.reg_mr_iova(pd, addr, length, iova, access);
+		return DEEPER(next.reg_mr_iova(pd, addr, length, iova, access));
 	return register_device(
 		&(struct preload_request){ pd, addr, length, iova, access },
 		ask_reg_mr_iova, NULL);
