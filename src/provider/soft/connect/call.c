@@ -352,8 +352,8 @@ static int check_tcp(const struct soft_connection *connection,
 	if (!pier_soft_calls_anybody(&connection->node->listeners.peers))
 		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and this process "
-				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
-				 "PIER_SOFT_PEERS to what it may call",
+				 "does not use TCP: set PIER_SOFT_PEERS to the "
+				 "peer's address, or PIER_SOFT_ADDRESS",
 				 attr->dest_qp_num);
 	return 0;
 }
