@@ -277,19 +277,41 @@ int preload_deregister(struct ibv_mr *mr, bool *ret_owned)
 	return 0;
 }
 
+/* Take one out of the list; NULL: none matches. */
+static struct import *take_import(const struct ibv_pd *pd,
+				  const struct ibv_context *context)
+{
+	struct import *found = NULL;
+
+	pier_fork_lock(&known.lock);
+	pier_list_for_each(struct import, import, ready(&known.imports), link)
+		if (import->verbs == pd || import->pd->device->context == context)
+			found = import;
+	if (found)
+		pier_list_remove(&found->link);
+	pier_fork_unlock(&known.lock);
+	return found;
+}
+
 /*
- * Takes out what matches. With regions in it, a protection domain cannot be freed, here
- * or in libibverbs: it stays.
+ * With regions in it, a protection domain cannot be freed, here or in libibverbs: it
+ * stays.
  */
 static void forget(const struct ibv_pd *pd, const struct ibv_context *context)
 {
-	pier_fork_lock(&known.lock);
-	pier_list_for_each_safe(struct import, import, next, ready(&known.imports), link)
-		if ((import->verbs == pd || import->pd->device->context == context) &&
-		    pier_pd_dealloc(import->pd) == 0) {
-			pier_list_remove(&import->link);
+	struct pier_list kept;
+	struct import *import;
+
+	pier_list_init(&kept);
+	while ((import = take_import(pd, context))) {
+		if (pier_pd_dealloc(import->pd) == 0)
 			free(import);
-		}
+		else
+			pier_list_append(&kept, &import->link);
+	}
+	pier_fork_lock(&known.lock);
+	while (!pier_list_empty(&kept))
+		pier_list_append(ready(&known.imports), pier_list_take(&kept));
 	pier_fork_unlock(&known.lock);
 }
 
