@@ -238,9 +238,9 @@ class Library(Pages):
         self.build_first()
         (self.work / "first").rename(self.work / "mine")
         for done in self.shell(self.commands(plans, ("mlx5_0", "soft0")), BUILT):
-            # A fault is an error of the program, not its end.
+            # A fault is an error of the program, not its end; the plan itself is accepted.
             self.assertIn(done.status, (0, 1), done)
-            self.assertNotIn("plan", done.output)
+            self.assertNotRegex(done.output, "plan(?!.* strikes )")
         self.run_block(loop, env=BUILT)
         self.run_block(personas, env=BUILT)
 
