@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "preload.h"
 
-/* What the environment and the loader say: whether there is anything to do at all. */
+/* Whether there is anything to do: by the environment, and by the libraries loaded. */
 
 _Thread_local unsigned int preload_depth
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));

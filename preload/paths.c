@@ -6,11 +6,11 @@
 #include "preload.h"
 
 /*
- * With PIER_PRELOAD=peermem, modules of peer memory are there. Programs that ask before
- * they register memory of a GPU by its address take host memory in between without them:
- * ibGdrSupportInitOnce() in NCCL's net_ib, ucc_tl_mlx5_check_gpudirect_driver_cuda() in
- * UCC. Both call access(2). docs/preload.md says in which respects the answer is not
- * true.
+ * With PIER_PRELOAD=peermem, access(2) finds the modules of peer memory. Without them,
+ * some programs copy through host memory and never register that of a GPU, for example
+ * NCCL (ibGdrSupportInitOnce() in net_ib) and UCC
+ * (ucc_tl_mlx5_check_gpudirect_driver_cuda()). docs/preload.md lists where the answer is
+ * not true.
  */
 static bool names_peer_memory(const char *path)
 {

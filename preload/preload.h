@@ -58,7 +58,7 @@ enum preload_outcome {
 			 * pier_error_message() */
 };
 
-/* What a registration was, for the report. */
+/* How memory was registered, for the report. */
 struct preload_facts {
 	char kind[96]; /* "device memory, cuda:0" */
 	const char *path, *mapping;

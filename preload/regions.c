@@ -115,8 +115,8 @@ static int pd_of(struct ibv_pd *verbs, struct pier_pd **ret_pd)
 }
 
 /*
- * What pier knows of an address. Memory that the CPU reaches too, such as page-locked
- * host memory and managed memory, is registered by its address, as without pier.
+ * Make a buffer of memory of a GPU. NULL: the CPU reaches the memory too, as page-locked
+ * host memory and managed memory. It is registered by its address, as without pier.
  *
  * Errors: those of pier_find_owner() and of pier_adopt_memory().
  */

@@ -14,7 +14,7 @@
 
 #include "preload.h"
 
-/* What the user hears: lines on standard error, and the file PIER_DMABUF_REPORT. */
+/* Messages for the user: on standard error, and in the file PIER_DMABUF_REPORT. */
 
 enum {
 	LINE_MAX_BYTES = 1024,

@@ -144,8 +144,8 @@ typedef struct ibv_mr *registrar(const struct preload_request *request,
 				 const void *original);
 
 /*
- * What the program asked for, of libibverbs: peer memory of the kernel takes it, or
- * nothing does. Of the errors of the two ways the program gets that of this one.
+ * Make the program's own call, which succeeds if the kernel has peer memory. If it fails,
+ * the program gets its errno, and not that of the dma-buf.
  */
 static struct ibv_mr *register_without(const struct preload_request *request,
 				       struct preload_facts *facts, registrar *ask,
@@ -300,7 +300,8 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	}
 	if (!owned)
 		return next.dereg_mr(mr);
-	errno = error ? error : errno;
+	if (error)
+		errno = error;
 	return error;
 }
 
