@@ -445,8 +445,8 @@ class DeviceMemoryTest(serving.Case):
     def test_example_of_the_documentation_runs(self):
         server = self.serve()
         text = (pathlib.Path(__file__).parents[2] / "docs/loader.md").read_text()
-        example = textwrap.dedent(re.search(r"(?:^(?:    .*|)\n)*^    .*torch\.from_dlpack.*\n(?:^(?:    .*|)\n)*", text,
-                                            re.M).group())
+        block = r"(?:^(?:    .*|)\n)*"
+        example = textwrap.dedent(re.search(block + r"^    .*torch\.from_dlpack.*\n" + block, text, re.M).group())
         # PyTorch finds no device behind the fake driver.
         prelude = """if True:
             import sys, types

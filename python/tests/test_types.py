@@ -15,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "pyproject.toml"
+LINTED = ("python", "examples", "integrations", "tests", "tools", "tools/site", "tools/wheel")
 # CPython before 3.12 does not show this method of an extension.
 ALLOWED = r"pier\._pier\.(Buffer|View)\.__buffer__"
 # What a type checker must find in a program of a user.
@@ -82,8 +83,7 @@ class Types(unittest.TestCase):
 
     def test_style(self):
         self.assertEqual(tool("ruff", "check", "--no-cache", "--config", CONFIG, "--output-format",
-                              "concise", ROOT / "python", ROOT / "tools/pypi.py",
-                              ROOT / "tools/site", ROOT / "tools/wheel"), "")
+                              "concise", *(ROOT / name for name in LINTED)), "")
 
 
 if __name__ == "__main__":

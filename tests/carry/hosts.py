@@ -17,7 +17,6 @@ connection with a line of JSON: the key, and
 import hmac
 import json
 import os
-import pathlib
 import re
 import secrets
 import signal

@@ -140,7 +140,7 @@ class World:
             if state == "PROC":
                 try:
                     state = self.agent.check_xfer_state(handle)
-                except Exception as problem:  # noqa: its class differs between versions
+                except Exception as problem:  # its class differs between versions
                     state = "ERR " + type(problem).__name__
             return state != "PROC"
         until("a transfer", step)
@@ -149,7 +149,7 @@ class World:
     def post(self, handle):
         try:
             return self.agent.transfer(handle)
-        except Exception as problem:  # noqa: as above
+        except Exception as problem:  # as above
             return "ERR " + type(problem).__name__
 
     def move(self, *arguments):
@@ -240,7 +240,7 @@ def a_killed_peer_is_reported(world):
     # Another server has another address, which NIXL takes only for a new agent.
     try:
         world.agent.remove_remote_agent("server")
-    except Exception:  # noqa: some versions have removed it with the error
+    except Exception:  # some versions have removed it with the error
         pass
     world.start_server()
     bytes_are_written_and_read(world)
@@ -257,7 +257,7 @@ def main():
         try:
             globals()[name](world)
             print("ok - %s %s" % (kind, name), flush=True)
-        except Exception:  # noqa: reported
+        except Exception:
             failed = True
             print("not ok - %s %s\n# %s" % (kind, name, traceback.format_exc().replace(
                 "\n", "\n# ")), flush=True)

@@ -768,7 +768,8 @@ class Hostile(HostileChain):
         for name in self.names[1:]:
             self.profile(name, "exec sleep 1000")
         self.check_result(self.spread(source, *self.places()), 4,
-                          *[self.lost("%s did not respond for 60 s" % name) for name in self.names[1:]], self.count(12))
+                          *[self.lost("%s did not respond for 60 s" % name) for name in self.names[1:]],
+                          self.count(12))
         self.check_copies(source, self.names[1:])
 
     def long_list(self):

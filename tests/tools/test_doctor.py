@@ -353,7 +353,8 @@ class Doctor(Case):
         refused = line % (1, "", "", "1.000", errno.EFAULT, "no way")
         report = self.folder / "report"
         for lines, status, words in (
-                (direct + direct, 0, ["ok       mlx5_0, cuda:0, cuMemAlloc: 2 of 8192 bytes: dma-buf, mapping default, 2.5 us"]),
+                (direct + direct, 0,
+                 ["ok       mlx5_0, cuda:0, cuMemAlloc: 2 of 8192 bytes: dma-buf, mapping default, 2.5 us"]),
                 (direct + peer, 6, ["warning  mlx5_0", "1 of 100 bytes: peer memory, 9.0 us", "no \\x1bdma-buf"]),
                 (peer + refused, 7, ["error    mlx5_0", "not registered (Bad address)", "no way"]),
                 ("", 0, ["has no registration"])):

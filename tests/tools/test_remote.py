@@ -334,10 +334,10 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
         def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
             return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \
                 struct.pack("<H", len(name)) + name + bytes(16 + 5 * 4)
-        for payload in (source(size=1 << 63), source(sparse=32), source(sparse=4), source(sparse=14), source(mode=0o4755), source(nanoseconds=10**9),
-                        source(name=b""), source(name=b"../x"), source(name=b".."),
-                        source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
-                        source() + b"x"):
+        for payload in (source(size=1 << 63), source(sparse=32), source(sparse=4), source(sparse=14),
+                        source(mode=0o4755), source(nanoseconds=10**9), source(name=b""),
+                        source(name=b"../x"), source(name=b".."), source(name=b"a\0b"), source(name=b"n" * 300),
+                        source()[:-1], source() + b"x"):
             with self.subTest(payload):
                 self.failed(4, "invalid", "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")

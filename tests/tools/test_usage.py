@@ -257,7 +257,8 @@ class Usage(Case):
                 (("doctor",), {"PIER_BACKEND_PATH": long}), (("doctor", "--device", "soft0"), {}),
                 ((*test, "-q", "2", "--threads", "2", "-b", "-e", "send_bw", "-d",
                   "fault:like=mlx5:soft0"), {}),
-                ((*test, "--path", "staged", "--src-mem", "host", "write_bw"), {}), ((*test, "send_lat"), {}), (("help",), {}),
+                ((*test, "--path", "staged", "--src-mem", "host", "write_bw"), {}), ((*test, "send_lat"), {}),
+                (("help",), {}),
                 *((("help", command), {}) for command in ("cp", "doctor", "info", "perf", "run"))):
             with self.subTest(words):
                 result = self.run_pier(*words, env=env)
