@@ -4,6 +4,9 @@
  * libpier-dmabuf before libibverbs, which has the same effect as LD_PRELOAD. The device
  * is the first of libibverbs: soft0 by libpier-verbs, which comes second, or rxe in the
  * guest. The GPU is the fake CUDA driver's.
+ *
+ * With the argument "refused" it is linked without libpier-dmabuf, and expects that the
+ * device takes no memory of a GPU.
  */
 #include "tests/support/cmocka.h"
 
@@ -509,8 +512,36 @@ static void a_child_is_refused(void **state)
 	release(memory);
 }
 
-int main(void)
+/* As a driver of the kernel, soft0 finds no pages of the CPU at that address. */
+static void without_the_library_it_is_refused(void **state)
 {
+	char *memory, host[PIECE];
+	struct ibv_mr *mr;
+
+	(void)state;
+	open_cuda();
+	memory = allocate();
+	errno = 0;
+	mr = ibv_reg_mr(pd, memory, LENGTH, ACCESS);
+	assert_null(mr);
+	assert_int_equal(errno, EFAULT);
+	errno = 0;
+	mr = ibv_reg_mr_iova2(pd, memory + ODD, PIECE, (uintptr_t)memory + ODD, ACCESS);
+	assert_null(mr);
+	assert_int_equal(errno, EFAULT);
+	mr = ibv_reg_mr(pd, host, PIECE, ACCESS);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(fake->exports, 0);
+	assert_string_equal(last_line(), "");
+	release(memory);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest refused[] = {
+		cmocka_unit_test(without_the_library_it_is_refused),
+	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(host_memory_passes_before_there_is_a_driver),
 		cmocka_unit_test(memory_of_a_gpu_is_registered),
@@ -524,5 +555,7 @@ int main(void)
 		cmocka_unit_test(a_child_is_refused),
 	};
 
+	if (argc > 1 && strcmp(argv[1], "refused") == 0)
+		return cmocka_run_group_tests(refused, open_device, close_device);
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }
