@@ -194,20 +194,29 @@ static int put_out(struct control *control, const uint8_t *data, size_t size)
 			       : write_all(control, data, size);
 }
 
+/*
+ * A frame up to PIPE_BUF is one write: if a signal interrupted it, the other side could
+ * not read the failure that follows.
+ */
 static int send_frame(struct control *control, uint32_t type,
 		      const struct wire_writer *writer)
 {
-	size_t length = writer ? writer->length : 0;
-	struct wire_writer header = { .length = 0 };
+	size_t length = writer ? writer->length : 0, first;
+	struct wire_writer frame = { .length = 0 };
 	int result;
 
 	if (writer && writer->overflow)
 		return fail(control->failure, EXIT_PEER,
 			    "a control message of type %u is too long", type);
-	put_u32(&header, (uint32_t)length);
-	put_u32(&header, control->carrier ? type | FRAME_ONWARD : type);
-	result = put_out(control, header.data, header.length);
-	return result == 0 && length ? put_out(control, writer->data, length) : result;
+	put_u32(&frame, (uint32_t)length);
+	put_u32(&frame, control->carrier ? type | FRAME_ONWARD : type);
+	first = length < PIPE_BUF - HEADER_SIZE ? length : PIPE_BUF - HEADER_SIZE;
+	if (first)
+		put_bytes(&frame, writer->data, first);
+	result = put_out(control, frame.data, frame.length);
+	return result == 0 && first < length
+		       ? put_out(control, writer->data + first, length - first)
+		       : result;
 }
 
 /* `out` and the lock are all that the threads of two conversations share. */
