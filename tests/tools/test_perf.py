@@ -44,8 +44,8 @@ class Perf(Case):
 class ByHand(Perf):
     """Both sides are started by the user: --listen and --connect."""
 
-    def listen(self, where="127.0.0.1:0"):
-        process = self.start("perf", "--listen", where)
+    def listen(self, *arguments, where="127.0.0.1:0"):
+        process = self.start("perf", "--listen", where, *arguments)
         line = process.stderr.readline()
         found = re.fullmatch(r"pier perf: waiting for one client at (\S+) port (\d+)\n", line)
         self.assertTrue(found, line)
@@ -54,7 +54,7 @@ class ByHand(Perf):
     def test_a_measurement(self):
         for where in "127.0.0.1:0", "[::1]:0", "0":
             with self.subTest(where):
-                server, address, port = self.listen(where)
+                server, address, port = self.listen(where=where)
                 host = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(address, address)
                 result, = self.json(*BRIEF, "--connect", port, "-d", "soft0", "--remote-device", "soft0",
                                     "write_bw", host)["results"]
@@ -69,31 +69,80 @@ class ByHand(Perf):
         self.refused(4, "cannot listen at .*: Address already in use", "perf", "--listen", "127.0.0.1:" + port)
         # The client gives up before it sends anything.
         socket.create_connection(("127.0.0.1", int(port))).close()
-        done = self.finish(server)
-        self.assertEqual(done.status, 4, done)
-        self.assertRegex(done.stderr, "ended before the measurement was complete")
-        # Another program.
-        server, _, port = self.listen()
-        with socket.create_connection(("127.0.0.1", int(port))) as other:
-            other.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            self.assertEqual(self.finish(server).status, 4)
+        self.check_failure(self.finish(server), 4, "127.0.0.1 ended before the measurement was complete")
+        server, _, _ = self.listen("--timeout", "0.1")
+        self.check_failure(self.finish(server), 4, "no client came within 0.1 s")
 
-    def test_a_client_that_is_killed_ends_the_server(self):
+    def test_a_stranger_does_not_hold_the_server(self):
+        server, address, port = self.listen()
+        with socket.create_connection((address, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            self.check_failure(self.finish(server), 4, 'protocol, beginning with "GET / HTTP/1.1": another program')
+        # One that sends nothing, if it connects within the second.
+        connected = False
+        while not connected:
+            server, address, port = self.listen("--timeout", "1")
+            stranger = socket.socket()
+            connected = stranger.connect_ex((address, int(port))) == 0
+            done = self.finish(server)
+            stranger.close()
+            self.check_failure(done, 4, "127.0.0.1 did not respond for 1 s" if connected else "no client came")
+
+    def serve(self, answer):
+        """What a client reports of a server that sends these bytes."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = self.start("perf", "--connect", server.getsockname()[1], "write_bw", "127.0.0.1")
+            connection = server.accept()[0]
+            connection.sendall(answer)
+            done = self.finish(client)
+            connection.close()
+            return done
+
+    def test_a_client_refuses_other_servers(self):
+        self.check_failure(self.serve(b"SSH-2.0-OpenSSH_9.2\r\n"), 4,
+                           'protocol, beginning with "SSH-2.0-OpenSSH_9.2": another program uses the port')
+        self.check_failure(self.serve(b"\x89PIERCP\n" + bytes(8)), 4, "another command of pier, not 'pier perf'$")
+
+    def test_another_version_is_refused_by_both_sides(self):
+        pattern = "127.0.0.1 uses version 2 of the .* protocol, this side uses version 1: install the same version"
+        other = MAGIC + struct.pack("<II", 2, 0)
+        self.check_failure(self.serve(other), 4, pattern)
+        server, address, port = self.listen()
+        with socket.create_connection((address, int(port))) as client:
+            client.sendall(other)
+            self.check_failure(self.finish(server), 4, pattern)
+            self.assertEqual(client.recv(16, socket.MSG_WAITALL), MAGIC + struct.pack("<II", 1, 0))
+
+    def measure(self):
         server, address, port = self.listen()
         client = self.start("perf", "--connect", port, "-d", "soft0", "--remote-device", "soft0", *ENDLESS, address)
-        while not client.stdout.readline().startswith("#"):
+        while not HEADER.match(client.stdout.readline()):
             pass
-        client.kill()
-        self.assertEqual(self.finish(server).status, 4)
+        return server, client
 
-    def test_ctrl_c_ends_the_wait(self):
+    def test_a_side_that_is_killed_ends_the_other(self):
+        for killed, survivor in (0, 1), (1, 0):
+            with self.subTest(killed):
+                sides = self.measure()
+                sides[killed].kill()
+                self.check_failure(self.finish(sides[survivor]), 4, "127.0.0.1 ended before the measurement was comple")
+
+    def test_ctrl_c_ends_both_sides(self):
         server, _, _ = self.listen()
         server.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(server).status, -signal.SIGINT)
+        for stopped in 0, 1:
+            with self.subTest(stopped):
+                sides = self.measure()
+                sides[stopped].send_signal(signal.SIGINT)
+                for side, process in enumerate(sides):
+                    self.check_failure(self.finish(process), 128 + signal.SIGINT,
+                                       "^pier: interrupted$" if side == stopped else "^pier: 127.0.0.1: interr")
 
     def test_wrong_usage(self):
         self.refused(2, "--listen takes no other arguments", "perf", "--listen", "0", "write_bw")
         self.refused(2, "--listen takes no other arguments", "perf", "-d", "soft0", "--listen=0")
+        self.refused(2, "--listen takes no other arguments", "perf", "--listen=0", "-b")
         self.refused(2, "not PORT or ADDRESS:PORT", "perf", "--listen", "host:http")
         self.refused(2, "--connect needs HOST", "perf", "--connect", "1", "write_bw")
 

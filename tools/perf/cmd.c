@@ -6,11 +6,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "by_hand.h"
 #include "commands.h"
 #include "json.h"
 #include "options.h"
 #include "printable.h"
-#include "remote/by_hand.h"
 #include "remote/control.h"
 #include "remote/start.h"
 #include "run.h"
@@ -51,17 +51,23 @@ static int serve_request(struct perf_session *session, bool local)
 	return serve_sizes(session);
 }
 
-/* listen: where to wait for the client, or NULL: it is at standard input and output */
-static int run_server(bool local, const char *listen)
+/*
+ * listen      where to wait for the client, or NULL: it is at standard input and output
+ * timeout_ms  how long to wait there
+ */
+static int run_server(bool local, const char *listen, uint32_t timeout_ms)
 {
 	struct failure failure = { 0 };
-	struct tcp_address own = { "" };
+	struct tcp_address own = { "" }, client = { "" };
 	struct control control = {
 		.protocol = &perf_protocol,
 		.in = -1,
 		.out = -1,
 		.signal_fd = -1,
-		.timeout_ms = FIRST_TIMEOUT_MS,
+		.timeout_ms = timeout_ms < FIRST_TIMEOUT_MS ? timeout_ms
+							    : FIRST_TIMEOUT_MS,
+		.peer = listen ? client.text : NULL,
+		.by_hand = listen,
 		.failure = &failure,
 	};
 	/* Not on the stack: it has room for a frame. */
@@ -72,17 +78,19 @@ static int run_server(bool local, const char *listen)
 		return EXIT_DEVICE;
 	}
 	session->control = &control;
-	if (!listen || accept_client(listen, &own, &failure) == 0) {
+	if (!listen || accept_client(listen, timeout_ms, &own, &client, &failure) == 0) {
 		if (!local)
 			listen_for_client(listen ? own.text : NULL);
 		serve_request(session, local);
 		control_send_failure(&control);
 	}
 	close_side(&session->side);
+	hang_up(&control);
 	control_close(&control);
 	/* In all other cases the client reports the failure to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL &&
-	    (listen || (control.peer_closed && !control.failure_from_peer)))
+	if (failure.status &&
+	    (listen || (failure.status < EXIT_SIGNAL && control.peer_closed &&
+			!control.failure_from_peer)))
 		print_failure(&failure);
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
@@ -119,7 +127,7 @@ static int serve_perf(int argc, char **argv)
 			    "them");
 		return EXIT_USAGE;
 	}
-	return run_server(options.local, NULL);
+	return run_server(options.local, NULL, FIRST_TIMEOUT_MS);
 }
 
 /* The client side of a measurement. */
@@ -513,6 +521,7 @@ static int run_command(const struct perf_options *options)
 		.signal_fd = -1,
 		.timeout_ms = options->settings.timeout_ms,
 		.peer = options->host,
+		.by_hand = options->connect,
 		.failure = &measurement->failure,
 	};
 	plan_places(measurement);
@@ -521,6 +530,7 @@ static int run_command(const struct perf_options *options)
 		measure_sizes(measurement);
 	control_send_failure(&measurement->control);
 	close_side(&measurement->session.side);
+	hang_up(&measurement->control);
 	end_remote(&measurement->remote, &measurement->control);
 	if (measurement->failure.status)
 		print_failure(&measurement->failure);
@@ -545,5 +555,7 @@ int command_perf(int argc, char **argv)
 		return status;
 	if (options.verbose)
 		print_library_log();
-	return options.listen ? run_server(false, options.listen) : run_command(&options);
+	return options.listen
+		       ? run_server(false, options.listen, options.settings.timeout_ms)
+		       : run_command(&options);
 }

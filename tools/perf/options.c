@@ -17,6 +17,20 @@ enum {
 	BANDWIDTH_RX_DEPTH = 512,
 	LATENCY_DEPTH = 16,
 	STAGED_BYTES = 64 << 20, /* for the staging slots of one channel */
+	TIMEOUT_MS = 30000,
+	CLIENT_WAIT_MS = 600000,
+};
+
+/* 0 and NULL: chosen after the options are parsed. */
+static const struct perf_options perf_defaults = {
+	.settings = { .duration_ms = 1000,
+		      .warm_up_ms = 100,
+		      .inline_size = 64,
+		      .rails = 1,
+		      .channels = 1,
+		      .threads = 1 },
+	.source_memory = "",
+	.destination_memory = "",
 };
 
 static const struct perf_test {
@@ -226,14 +240,19 @@ static int complete_perf_options(int count, char **argv, struct perf_options *op
 	return check_memory(settings);
 }
 
-/* Others would have no effect. words: of the command line */
-static int check_listen(int words, int operands)
+/* Others would have no effect. */
+static int check_listen(int operands, const struct perf_options *options)
 {
-	/* "perf --listen PORT" */
-	if (operands == 0 && words <= 3)
+	struct perf_options allowed;
+
+	memcpy(&allowed, &perf_defaults, sizeof(allowed));
+	allowed.listen = options->listen;
+	allowed.settings.timeout_ms = options->settings.timeout_ms;
+	allowed.verbose = options->verbose;
+	if (operands == 0 && memcmp(options, &allowed, sizeof(allowed)) == 0)
 		return 0;
-	return refuse_combination("--listen takes no other arguments: the client sends "
-				  "the test and the settings");
+	return refuse_combination("--listen takes no other arguments but --timeout and "
+				  "-v: the client sends the test and the settings");
 }
 
 /* This and the next ones set several members: theirs is the struct of the options. */
@@ -399,7 +418,9 @@ static const struct option_row rows[] = {
 	{ 0, "connect", "PORT",
 	  "reach 'pier perf --listen PORT' on HOST by TCP, without a remote shell",
 	  option_number, AT(connect), 1, UINT16_MAX },
-	{ 0, "timeout", "SECONDS", "fail after this long without an answer (default 30)",
+	{ 0, "timeout", "SECONDS",
+	  "fail after this long without an answer (default 30); with --listen, without a "
+	  "client (600)",
 	  option_seconds, AT(settings.timeout_ms), 0.1, 86400 },
 	{ 0, "quiet", NULL, "print no notes", option_on, AT(quiet) },
 	{ 'v', "verbose", NULL, "print the library's log messages", option_on,
@@ -450,28 +471,24 @@ const struct option_table perf_option_table = {
 int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
 		       int *ret_status)
 {
-	struct perf_options options = {
-		.settings = { .duration_ms = 1000,
-			      .warm_up_ms = 100,
-			      .inline_size = 64,
-			      .rails = 1,
-			      .channels = 1,
-			      .threads = 1,
-			      .timeout_ms = 30000 },
-		.source_memory = "",
-		.destination_memory = "",
-		.rsh = variable_or("PIER_RSH", "ssh"),
-		.remote_pier = variable_or("PIER_REMOTE_PIER", "pier"),
-	};
-	int count = parse_options(&perf_option_table, argc, argv, &options, ret_status);
+	struct perf_options *options = ret_options;
+	int count;
 
+	memcpy(options, &perf_defaults, sizeof(*options));
+	count = parse_options(&perf_option_table, argc, argv, options, ret_status);
 	if (count < 0)
 		return -1;
-	if (options.listen ? check_listen(argc, count)
-			   : complete_perf_options(count, argv, &options) < 0) {
+	if (options->listen ? check_listen(count, options) < 0
+			    : complete_perf_options(count, argv, options) < 0) {
 		*ret_status = EXIT_USAGE;
 		return -1;
 	}
-	*ret_options = options;
+	if (!options->settings.timeout_ms)
+		options->settings.timeout_ms = options->listen ? CLIENT_WAIT_MS
+							       : TIMEOUT_MS;
+	if (!options->rsh)
+		options->rsh = variable_or("PIER_RSH", "ssh");
+	if (!options->remote_pier)
+		options->remote_pier = variable_or("PIER_REMOTE_PIER", "pier");
 	return 0;
 }

@@ -387,15 +387,19 @@ static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
 	noise[strcspn((const char *)noise, "\r\n")] = '\0';
 	if (memcmp(noise, control->protocol->magic, MAGIC_COMMON) == 0)
 		return fail(control->failure, EXIT_PEER,
-			    "%s runs another command of pier, not 'pier %s': check the "
-			    "forced command of the key there (sshd(8))",
-			    control_peer_name(control), control->protocol->command);
+			    "%s runs another command of pier, not 'pier %s'%s",
+			    control_peer_name(control), control->protocol->command,
+			    control->by_hand ? ""
+					     : ": check the forced command of the key "
+					       "there (sshd(8))");
 	return fail(control->failure, EXIT_PEER,
 		    "%s sent something other than the %s protocol, beginning with "
-		    "\"%s\": the start-up files of the shell there must not print "
-		    "anything",
+		    "\"%s\": %s",
 		    control_peer_name(control), control->protocol->name,
-		    (const char *)noise);
+		    (const char *)noise,
+		    control->by_hand ? "another program uses the port"
+				     : "the start-up files of the shell there must not "
+				       "print anything");
 }
 
 /* Of which not all may have arrived yet. */

@@ -84,6 +84,7 @@ struct control {
 	int signal_fd; /* borrowed */
 	uint32_t timeout_ms;
 	const char *peer;   /* the host; NULL: a process on this host */
+	bool by_hand;	    /* the user started the other side: no shell is between */
 	bool preamble_read; /* the other side's preamble has arrived */
 	bool peer_closed; /* the other side closed its pipe without reporting a failure */
 	bool failure_from_peer; /* the failure was reported by the other side */

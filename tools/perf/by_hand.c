@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +11,6 @@
 #include <unistd.h>
 
 #include "by_hand.h"
-
-enum {
-	CLIENT_WAIT_MS = 600000,
-};
 
 typedef int name_end(int fd, struct sockaddr *address, socklen_t *length);
 
@@ -34,6 +31,14 @@ static void write_address(int fd, name_end *name, struct tcp_address *ret_addres
 		return;
 	if (strncmp(text, mapped, strlen(mapped)) == 0 && strchr(text, '.'))
 		memmove(text, text + strlen(mapped), strlen(text + strlen(mapped)) + 1);
+}
+
+/* A frame is two writes: the second one must not wait until the first is acknowledged. */
+static void send_at_once(int fd)
+{
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
 static int open_listener(const struct addrinfo *at)
@@ -100,26 +105,32 @@ static int listen_at(const char *where, struct failure *failure)
 	return fd;
 }
 
-int accept_client(const char *where, struct tcp_address *ret_own, struct failure *failure)
+int accept_client(const char *where, uint32_t timeout_ms, struct tcp_address *ret_own,
+		  struct tcp_address *ret_client, struct failure *failure)
 {
 	struct pollfd pollfd = { .fd = listen_at(where, failure), .events = POLLIN };
 	char port[16];
-	int client = -1;
+	int client = -1, ready;
 
 	if (pollfd.fd < 0)
 		return -1;
 	write_address(pollfd.fd, getsockname, ret_own, port, sizeof(port));
 	print_error("pier perf: waiting for one client at %s port %s", ret_own->text,
 		    port);
-	if (poll(&pollfd, 1, CLIENT_WAIT_MS) == 1)
+	ready = poll(&pollfd, 1, (int)timeout_ms);
+	if (ready == 0)
+		fail(failure, EXIT_PEER, "no client came within %g s (see --timeout)",
+		     timeout_ms / 1e3);
+	if (ready > 0)
 		client = accept4(pollfd.fd, NULL, NULL, SOCK_CLOEXEC);
-	else
-		errno = ETIMEDOUT;
 	if (client < 0 || dup2(client, STDIN_FILENO) < 0 ||
-	    dup2(client, STDOUT_FILENO) < 0)
-		fail(failure, EXIT_PEER, "no client came: %s", strerror(errno));
-	else
+	    dup2(client, STDOUT_FILENO) < 0) {
+		fail(failure, EXIT_PEER, "cannot accept a client: %s", strerror(errno));
+	} else {
+		send_at_once(client);
 		write_address(client, getsockname, ret_own, port, sizeof(port));
+		write_address(client, getpeername, ret_client, port, sizeof(port));
+	}
 	if (client >= 0)
 		close(client);
 	close(pollfd.fd);
@@ -139,6 +150,7 @@ static int connect_within(const struct addrinfo *to, uint32_t timeout_ms)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	if (connect(fd, to->ai_addr, to->ai_addrlen) == 0) {
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none));
+		send_at_once(fd);
 		return fd;
 	}
 	if (errno == EINPROGRESS)
@@ -174,4 +186,12 @@ int call_server(const char *host, uint32_t port, struct control *control,
 			    host, text, strerror(error), text);
 	write_address(control->in, getpeername, ret_peer, text, sizeof(text));
 	return 0;
+}
+
+void hang_up(struct control *control)
+{
+	if (!control->by_hand || control->out < 0)
+		return;
+	shutdown(control->out, SHUT_WR);
+	control_await_close(control);
 }
