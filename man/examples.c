@@ -415,6 +415,11 @@ static int example_topology(const struct pier_buffer *buffer)
 	if (!error)
 		printf("%s at %s, node %d\n", pier_device_name(device), location.pci,
 		       location.numa_node);
+	/* Poll near the NIC. Without a known node, any CPU is as good. */
+	if (!error)
+		error = pier_thread_bind_near(&location);
+	if (error == -ENODATA)
+		error = 0;
 	pier_device_close(device);
 	return error;
 }

@@ -86,6 +86,29 @@ PIER_API int pier_device_location(const struct pier_device *device,
 PIER_API enum pier_distance pier_location_distance(const struct pier_location *a,
 						   const struct pier_location *b);
 
+/**
+ * Bind the calling thread to the CPUs of a location's NUMA node, as sched_setaffinity(2)
+ * does. By default, memory that the thread touches first then comes from that node, too
+ * (set_mempolicy(2)); this function changes no memory policy. Threads that it starts
+ * later, those of pier included, inherit the CPUs. Other threads stay as they are.
+ *
+ * The thread never gets a CPU that it could not use before: of the CPUs of the node,
+ * those remain that are in its affinity mask, which taskset(1), launchers and cgroups
+ * restrict. To move a thread from one node to another, first restore its old mask with
+ * sched_setaffinity(2).
+ *
+ * location  of a NIC: pier_device_location(); of a GPU: that of its
+ *           pier_memory_unit, or the node that pier_buffer_query() reports
+ *
+ * After an error the thread's mask is unchanged. A caller that binds only where this
+ * helps ignores -ENODATA.
+ *
+ * Errors: -ENODATA the node is unknown (-1, as for soft0, machines with one node and many
+ * virtual ones), or has no CPUs; -EPERM the thread may use none of the node's CPUs; those
+ * of sched_getaffinity(2) and sched_setaffinity(2).
+ */
+PIER_API int pier_thread_bind_near(const struct pier_location *location);
+
 /** A NIC and its distance from a location. */
 struct pier_near_device {
 	char name[64];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/caller.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "topology.h"
 
@@ -457,4 +461,81 @@ uint32_t pier_slow_port_speed(const char *sysfs, const char *name, uint32_t port
 	}
 	read_port(sysfs, name, port, &own);
 	return own < fastest ? own : 0;
+}
+
+enum {
+	/* NR_CPUS of x86 is at most 8192, and that of other processors is not larger. */
+	CPUS = 8192,
+	/* Each 32 CPUs are 8 digits and a comma. */
+	CPUMAP_SIZE = CPUS / 32 * 9 + 1,
+};
+
+/* As many CPUs as a kernel may have; cpu_set_t alone has 1024. */
+struct cpus {
+	cpu_set_t sets[CPUS / CPU_SETSIZE];
+};
+
+/*
+ * "00000000,0000ffff": cpumap_print_bitmask_to_buf() in Linux. The last digit is of the
+ * CPUs 0 to 3. A list ("0-15") may be longer than the page that one read returns.
+ */
+static bool parse_cpumap(const char *map, struct cpus *ret_cpus)
+{
+	int cpu = 0;
+
+	*ret_cpus = (struct cpus){ 0 };
+	for (size_t i = strlen(map); i-- > 0;) {
+		int digit = pier_hex_value(map[i]);
+
+		if (map[i] == ',')
+			continue;
+		if (digit < 0 || cpu >= CPUS)
+			return false;
+		for (int bit = 0; bit < 4; bit++, cpu++)
+			if (digit & 1 << bit)
+				CPU_SET_S(cpu, sizeof(*ret_cpus), ret_cpus->sets);
+	}
+	return true;
+}
+
+static bool find_cpus(const char *sysfs, int node, struct cpus *ret_cpus)
+{
+	char map[CPUMAP_SIZE];
+
+	/* cpumap_read() in drivers/base/node.c leaves out CPUs that are offline. */
+	return node >= 0 &&
+	       pier_read_sysfs(map, sizeof(map), "%s/devices/system/node/node%d/cpumap",
+			       sysfs, node) &&
+	       parse_cpumap(map, ret_cpus) &&
+	       CPU_COUNT_S(sizeof(*ret_cpus), ret_cpus->sets) > 0;
+}
+
+int pier_bind_near_in(const char *sysfs, const struct pier_location *location)
+{
+	int node = location->numa_node;
+	struct cpus allowed = { 0 }, near;
+
+	if (!find_cpus(sysfs, node, &near))
+		return pier_fail(ENODATA, "binding to NUMA node %d: %s", node,
+				 node < 0 ? "the node of the device is unknown"
+					  : "sysfs reports no CPUs of it");
+	if (sched_getaffinity(0, sizeof(allowed), allowed.sets) < 0)
+		return pier_fail(errno, "binding to NUMA node %d: sched_getaffinity: %s",
+				 node, strerror(errno));
+	CPU_AND_S(sizeof(near), near.sets, near.sets, allowed.sets);
+	if (CPU_COUNT_S(sizeof(near), near.sets) == 0)
+		return pier_fail(EPERM,
+				 "binding to NUMA node %d: the thread may use none of "
+				 "its CPUs (taskset -p shows its mask)",
+				 node);
+	if (sched_setaffinity(0, sizeof(near), near.sets) < 0)
+		return pier_fail(errno, "binding to NUMA node %d: sched_setaffinity: %s",
+				 node, strerror(errno));
+	return 0;
+}
+
+int pier_thread_bind_near(const struct pier_location *location)
+{
+	PIER_REFUSE_NULL(location);
+	return pier_bind_near_in(PIER_SYSFS, location);
 }

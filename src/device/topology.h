@@ -40,6 +40,9 @@ void pier_settle_location(const char *sysfs, const char *pci, int numa_node,
 enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
 				    const struct pier_location *b);
 
+/* pier_thread_bind_near() with another root of sysfs. */
+int pier_bind_near_in(const char *sysfs, const struct pier_location *location);
+
 /*
  * How fast a NIC can move bytes, in Mbit/s: the rate of its fastest active port, or that
  * of its PCIe link if it is slower. 0: sysfs reports neither.

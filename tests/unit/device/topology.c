@@ -2,10 +2,14 @@
 /* Locations and distances in device trees modelled on the sysfs of real machines. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 #include "tests/support/random.h"
 #include "tests/support/recorded.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <sched.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include "device/topology.h"
@@ -442,6 +446,94 @@ static void names_distances(void **state)
 	assert_string_equal(pier_distance_name((enum pier_distance) - 1), "unknown");
 }
 
+/* The first CPU that this thread may use. */
+static int first_allowed(void)
+{
+	cpu_set_t allowed[8];
+	int cpu = 0;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(allowed), allowed), 0);
+	while (!CPU_ISSET_S(cpu, sizeof(allowed), allowed))
+		cpu++;
+	return cpu;
+}
+
+static int count_allowed(void)
+{
+	cpu_set_t allowed[8];
+
+	assert_int_equal(sched_getaffinity(0, sizeof(allowed), allowed), 0);
+	return CPU_COUNT_S(sizeof(allowed), allowed);
+}
+
+/* A cpumap of 8192 CPUs with this one, and with all above 8000, which no one may use. */
+static void add_node(struct recorded *tree, int node, int cpu)
+{
+	char line[4096];
+	int length = snprintf(line, sizeof(line),
+			      "devices/system/node/node%d/cpumap = ", node);
+
+	for (int word = 255; word >= 0; word--)
+		length += snprintf(line + length, sizeof(line) - (size_t)length, "%08x%s",
+				   (word >= 250 ? ~0u : 0) |
+					   (cpu / 32 == word ? 1u << cpu % 32 : 0),
+				   word ? "," : "");
+	recorded_add(tree, line);
+}
+
+static void bind_ends_with(const struct recorded *tree, int node, int expected)
+{
+	struct pier_location location = { "", node };
+
+	expect_result(pier_bind_near_in(tree->root, &location), expected);
+}
+
+static void *bind_in_thread(void *argument)
+{
+	const struct recorded *tree = argument;
+	int cpu = first_allowed(), before = count_allowed();
+
+	/* Nothing of this changes the mask. */
+	bind_ends_with(tree, -1, -ENODATA);
+	test_assert_sentence(
+		"binding to NUMA node -1: the node of the device is unknown");
+	bind_ends_with(tree, 9, -ENODATA);
+	test_assert_sentence("binding to NUMA node 9: sysfs reports no CPUs of it");
+	bind_ends_with(tree, 2, -ENODATA);
+	bind_ends_with(tree, 3, -ENODATA);
+	bind_ends_with(tree, 4, -ENODATA);
+	bind_ends_with(tree, 1, -EPERM);
+	test_assert_sentence("binding to NUMA node 1: the thread may use none of its "
+			     "CPUs");
+	assert_int_equal(count_allowed(), before);
+
+	bind_ends_with(tree, 0, 0);
+	assert_int_equal(count_allowed(), 1);
+	assert_int_equal(first_allowed(), cpu);
+	bind_ends_with(tree, 1, -EPERM);
+	bind_ends_with(tree, 0, 0);
+	return NULL;
+}
+
+/* Node 0 has one CPU of this thread, node 1 none; the others are malformed or empty. */
+static void binds_a_thread_to_a_node(void **state)
+{
+	struct recorded tree = recorded_start();
+	int before = count_allowed();
+	pthread_t thread;
+
+	(void)state;
+	add_node(&tree, 0, first_allowed());
+	add_node(&tree, 1, 8191);
+	recorded_add(&tree, "devices/system/node/node2/cpumap = 0000000g");
+	recorded_add(&tree, "devices/system/node/node3/cpumap = 00000000,00000000");
+	recorded_add(&tree, "devices/system/node/node4/cpumap = 0-15");
+	assert_int_equal(pthread_create(&thread, NULL, bind_in_thread, &tree), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(count_allowed(), before);
+	recorded_close(&tree);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +549,7 @@ int main(void)
 		cmocka_unit_test(stays_below_the_root),
 		cmocka_unit_test(survives_random_trees),
 		cmocka_unit_test(names_distances),
+		cmocka_unit_test(binds_a_thread_to_a_node),
 	};
 
 	return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
