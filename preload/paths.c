@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
+#ifdef PIER_HAVE_CUDA
+#include "backends/cuda/unit.h"
+#endif
+#include "core/environment.h"
 #include "preload.h"
 
 /*
@@ -28,10 +33,33 @@ static bool names_peer_memory(const char *path)
 	return false;
 }
 
+/*
+ * Whether pier can do what the module would. If the driver exports nothing, a program
+ * that would have copied through host memory would fail to register instead.
+ */
+static bool replaces_peer_memory(void)
+{
+	if (preload_mode() != PRELOAD_PEERMEM || pier_switched_off("PIER_DMABUF"))
+		return false;
+#ifdef PIER_HAVE_CUDA
+	return pier_cuda_exports();
+#else
+	return false;
+#endif
+}
+
 int access(const char *path, int mode)
 {
-	if ((mode & ~R_OK) == 0 && path[0] == '/' && names_peer_memory(path) &&
-	    preload_mode() == PRELOAD_PEERMEM)
+	int before = errno;
+	int result = faccessat(AT_FDCWD, path, mode, 0);
+
+	/* The kernel has read the whole path, so it can be read here. */
+	if (result == 0 || errno != ENOENT || (mode & ~R_OK) || !names_peer_memory(path))
+		return result;
+	if (replaces_peer_memory()) {
+		errno = before;
 		return 0;
-	return faccessat(AT_FDCWD, path, mode, 0);
+	}
+	errno = ENOENT;
+	return result;
 }

@@ -138,19 +138,37 @@ static void read_pci(const struct pier_cuda *cuda, int device, char ret_pci[16])
 		 function & 7);
 }
 
+static bool exports_dmabufs(const struct pier_cuda *cuda, int device)
+{
+	return cuda->call.cuMemGetHandleForAddressRange &&
+	       pier_cuda_attribute(cuda, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) >
+		       0;
+}
+
+bool pier_cuda_exports(void)
+{
+	const struct pier_cuda *cuda = pier_cuda_if_loaded();
+	int count = 0;
+
+	/* CUDA_ERROR_NOT_INITIALIZED before cuInit(). */
+	if (!cuda || cuda->call.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+		return false;
+	for (int device = 0; device < count; device++)
+		if (!exports_dmabufs(cuda, device))
+			return false;
+	return count > 0;
+}
+
 static void describe_unit(const struct pier_cuda *cuda, int device,
 			  struct pier_backend_unit *unit)
 {
-	bool dmabuf = cuda->call.cuMemGetHandleForAddressRange &&
-		      pier_cuda_attribute(cuda, device,
-					  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) > 0;
 	uint64_t bar1 = pier_cuda_bar1(DEVICES, unit->pci);
 	char bar[40] = "";
 
 	if (bar1)
 		snprintf(bar, sizeof(bar), ", BAR1 of %" PRIu64 " MiB", bar1 >> 20);
 	snprintf(unit->detail, sizeof(unit->detail), "%s, %s%s, driver of CUDA %d.%d",
-		 dmabuf ? "dma-bufs" : "no dma-bufs",
+		 exports_dmabufs(cuda, device) ? "dma-bufs" : "no dma-bufs",
 		 pier_cuda_attribute(cuda, device,
 				     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) > 0
 			 ? "GPUDirect RDMA"

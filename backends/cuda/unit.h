@@ -2,6 +2,7 @@
 #ifndef PIER_BACKENDS_CUDA_UNIT_H
 #define PIER_BACKENDS_CUDA_UNIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "backends/backend.h"
@@ -30,6 +31,12 @@ int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 
 /* Whether NVLink-C2C joins the device that holds memory to the CPU. */
 bool pier_cuda_is_coherent(const struct pier_cuda_memory *memory);
+
+/*
+ * Whether all devices can export dma-bufs. False, too, until the process has loaded the
+ * driver and initialised it: this does neither.
+ */
+bool pier_cuda_exports(void);
 
 /*
  * The length in bytes of BAR1, through which other devices reach the memory; 0: unknown.

@@ -18,6 +18,8 @@ from common import BUILD, built_from, includes, relative, resolve_include, tree
 # The objects of one shared library, of those to preload, and of the program.
 OBJECTS = re.compile(r"(libpier\.so[^/]*|verbs/libpier-verbs\.so|preload/libpier-dmabuf\.so|tools/pier)\.p/")
 EXTENSION = re.compile(r"python/.*\.p/")
+# They define functions of libc and libibverbs. Other folders call those of these libraries.
+REPLACING = ("verbs/", "preload/")
 SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)$", re.MULTILINE)
 
 
@@ -39,7 +41,8 @@ def calls():
     symbols = [(sources[m["object"]], m["kind"], m["name"]) for m in SYMBOL.finditer(listing)]
     defined = {name: source for source, kind, name in symbols if kind != "U"}
     for source, kind, name in symbols:
-        if kind == "U" and name in defined:
+        if kind == "U" and name in defined and (
+                source.startswith(REPLACING) or not defined[name].startswith(REPLACING)):
             yield source, defined[name], name
 
 
