@@ -460,6 +460,17 @@ class Failures(Tree):
         self.left_out(2, "the same file", one, two, ".")
         self.assertEqual(one.stat().st_size, 10)
 
+    def test_a_directory_is_not_copied_onto_itself(self):
+        tree = self.plant()
+        before = (tree / "b/big").stat().st_ino
+        result = self.run_pier("cp", "-r", tree, self.file("one", 10), ".")
+        self.assertEqual(result.status, 1)
+        self.assertIn("pier cp: tree: source and destination are the same directory\n", result.stderr)
+        result = self.run_pier("cp", "-r", tree, ".")
+        self.assertEqual(result.status, 1)
+        self.assertRegex(result.stderr, "the same directory|inside the directory")
+        self.assertEqual((tree / "b/big").stat().st_ino, before)
+
     def test_files_that_change_are_left_out(self):
         tree, process = self.start_slowly()
         with open(tree / "b/sparse", "r+b") as file:

@@ -728,6 +728,12 @@ static int rename_new(const struct move *move)
 	return renameat(move->from, move->staged_name, move->to, move->name);
 }
 
+static bool is_its_source(const struct move *move, const struct stat *old)
+{
+	return move->entry->parent == LIST_TOP &&
+	       is_identity_of(move->entry->identity, old, move->tree->secret);
+}
+
 /* A directory that exists is merged with the staged one, whose files move one by one. */
 static void merge_directory(const struct move *move)
 {
@@ -739,6 +745,9 @@ static void merge_directory(const struct move *move)
 	else if (!S_ISDIR(stat.st_mode))
 		leave_out(move->tree, move->entry,
 			  "there is something that is no directory");
+	else if (is_its_source(move, &stat))
+		leave_out(move->tree, move->entry,
+			  "source and destination are the same directory");
 	/* Where case does not count, two names of the list may be one. */
 	else if (has_inode(move->placed, &stat) || same_inode(&stat, &stage))
 		leave_out(move->tree, move->entry, NULL);
@@ -783,8 +792,7 @@ static void place_file(const struct move *move)
 
 	if (fstatat(move->to, move->name, &old, AT_SYMLINK_NOFOLLOW) < 0)
 		old.st_mode = 0;
-	if (old.st_mode && move->entry->parent == LIST_TOP &&
-	    is_identity_of(move->entry->identity, &old, move->tree->secret)) {
+	if (old.st_mode && is_its_source(move, &old)) {
 		leave_out(move->tree, move->entry,
 			  "source and destination are the same file");
 		return;
