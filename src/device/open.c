@@ -548,6 +548,9 @@ static int fail_unknown(const char *name)
 	pier_explain_unlisted(PIER_SYSFS, name, unlisted, sizeof(unlisted));
 	if (!explanation && unlisted[0])
 		explanation = unlisted;
+	if (!explanation && strchr(name, ','))
+		explanation = "one NIC is opened here; only pier cp and pier perf accept "
+			      "a list";
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
 	error = visit_devices(append_device, &listing);

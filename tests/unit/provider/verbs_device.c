@@ -296,6 +296,8 @@ static void reports_why_there_are_no_devices(void **state)
 	assert_int_equal(pier_device_open("mlx5_0", &device), -ENODEV);
 	test_assert_sentence("no RDMA device \"mlx5_0\"; there are: soft0");
 	test_assert_sentence("libibverbs lists none: Operation not permitted");
+	assert_int_equal(pier_device_open("soft0,soft0", &device), -ENODEV);
+	test_assert_sentence("no RDMA device \"soft0,soft0\": one NIC is opened here");
 	assert_null(device);
 	verbs.list_error = 0;
 	add_nic("mlx5_1", (struct nic){ 0 });
