@@ -144,8 +144,17 @@ need_for_bench() {
     need perftest have ib_write_bw
 }
 
+# What tests/strangers/build_perftest builds with.
+need_for_perftest() {
+    need libibumad-dev have_header infiniband/umad.h
+    need libpci-dev have_header pci/pci.h
+    need librdmacm-dev have_header rdma/rdma_cma.h
+    need make have make
+}
+
 # Programs of others, which tests/strangers runs.
 need_for_strangers() {
+    need_for_perftest
     need perftest have ib_write_bw
     need ibverbs-utils have ibv_rc_pingpong
     need python3-pyverbs have_python_module pyverbs
