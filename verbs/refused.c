@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
-#include <string.h>
 
 /*
  * What soft0 does not have. Each function fails as libibverbs does for a driver without
  * it (libibverbs/dummy_ops.c). Left out, the real libibverbs would be called with an
  * object of soft0.
  *
- * All but one ignore their arguments, so one body serves many names: the caller of a C
+ * They ignore their arguments, so one body serves many names: the caller of a C
  * function removes the arguments in every ABI of Linux. This file does not include
  * <infiniband/verbs.h>, which declares some of the names with their parameters.
  */
@@ -22,7 +21,6 @@ BODY(void *, no_object)
 }
 REFUSE(void *, ibv_alloc_buf, no_object)
 REFUSE(void *, ibv_alloc_dmah, no_object)
-REFUSE(void *, ibv_create_comp_cntr, no_object)
 REFUSE(void *, ibv_import_device, no_object)
 REFUSE(void *, ibv_import_dm, no_object)
 REFUSE(void *, ibv_import_mr, no_object)
@@ -37,17 +35,9 @@ BODY(int, no_function)
 }
 REFUSE(int, ibv_attach_mcast, no_function)
 REFUSE(int, ibv_dealloc_dmah, no_function)
-REFUSE(int, ibv_destroy_comp_cntr, no_function)
 REFUSE(int, ibv_detach_mcast, no_function)
-REFUSE(int, ibv_inc_comp_cntr, no_function)
-REFUSE(int, ibv_inc_err_comp_cntr, no_function)
-REFUSE(int, ibv_qp_attach_comp_cntr, no_function)
 REFUSE(int, ibv_query_ece, no_function)
-REFUSE(int, ibv_read_comp_cntr, no_function)
-REFUSE(int, ibv_read_err_comp_cntr, no_function)
-REFUSE(int, ibv_set_comp_cntr, no_function)
 REFUSE(int, ibv_set_ece, no_function)
-REFUSE(int, ibv_set_err_comp_cntr, no_function)
 
 /* A positive errno would pass for a descriptor. */
 BODY(int, no_descriptor)
@@ -79,12 +69,3 @@ BODY(int, no_neighbour)
 	return -EHOSTUNREACH;
 }
 REFUSE(int, ibv_resolve_eth_l2_from_gid, no_neighbour)
-
-int _ibv_query_comp_cntr_caps(void *context, void *ret_caps, size_t size);
-
-int _ibv_query_comp_cntr_caps(void *context, void *ret_caps, size_t size)
-{
-	(void)context;
-	memset(ret_caps, 0, size);
-	return no_function();
-}

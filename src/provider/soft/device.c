@@ -15,6 +15,7 @@
 #include "provider/soft/connect/node.h"
 #include "provider/soft/link/crypto.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/counter.h"
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/datagram.h"
 #include "provider/soft/queues/events.h"
@@ -539,6 +540,19 @@ const struct pier_provider pier_soft_provider = {
 	.destroy_qp = pier_soft_destroy_qp,
 	.get_qp_address = pier_soft_get_qp_address,
 	.set_qp_address = pier_soft_set_qp_address,
+};
+
+const struct pier_comp_counter_functions pier_soft_comp_counters = {
+	.query_caps = pier_soft_query_counter_caps,
+	.create = pier_soft_create_counter,
+	.destroy = pier_soft_destroy_counter,
+	.attach = pier_soft_attach_counter,
+	.set = pier_soft_set_successes,
+	.set_errors = pier_soft_set_errors,
+	.add = pier_soft_add_successes,
+	.add_errors = pier_soft_add_errors,
+	.read = pier_soft_read_successes,
+	.read_errors = pier_soft_read_errors,
 };
 
 const struct soft_verbs pier_soft_verbs = {

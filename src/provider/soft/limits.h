@@ -13,6 +13,7 @@ enum {
 	SOFT_MAX_CQ = 1 << 16,
 	SOFT_MAX_PD = 1 << 16,
 	SOFT_MAX_SRQ = 1 << 16,
+	SOFT_MAX_COMP_COUNTERS = 1 << 16,
 	SOFT_MAX_AH = 1 << 20,
 	SOFT_MAX_MR = 1 << 20,
 	SOFT_MAX_PARTS = 1024,

@@ -194,7 +194,7 @@ static bool give_grant(struct soft_link *link, struct soft_mr *mr,
 	grant = &fifo->given[message->slot];
 	message->serial = ++fifo->next_serial ? fifo->next_serial : ++fifo->next_serial;
 	message->iova = mr->iova;
-	message->counted = mr->counter;
+	message->counted = mr->counter || link->end->counted;
 	atomic_store(&fifo->in->valid[message->slot], message->serial);
 	sent = describe_segments(mr, message, fds) &&
 	       pier_soft_send_grant(link, message, fds);

@@ -206,6 +206,7 @@ struct soft_end {
 	struct ibv_pd *pd;
 	const struct ibv_qp_attr *attr; /* its rights, and its peer */
 	uint32_t qpn;
+	bool counted; /* all writes of the peer: none may be silent */
 };
 
 struct soft_link {

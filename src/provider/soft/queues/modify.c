@@ -7,6 +7,7 @@
 
 #include "modify.h"
 #include "core/error.h"
+#include "counter.h"
 #include "cq.h"
 #include "datagram.h"
 #include "events.h"
@@ -206,6 +207,15 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	return &qp->ibv;
 }
 
+static void detach_counters(struct soft_qp *qp)
+{
+	for (uint32_t i = 0; i < PIER_COUNTED_KINDS; i++) {
+		if (qp->counters[i])
+			atomic_fetch_sub(&qp->counters[i]->users, 1);
+		qp->counters[i] = NULL;
+	}
+}
+
 int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 {
 	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
@@ -219,6 +229,7 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_soft_close_link(&qp->link);
 	pier_soft_discard_stream(&qp->connection);
 	pier_soft_detach_windows(&qp->reach);
+	detach_counters(qp);
 	context->node.connections[ibv_qp->handle] = NULL;
 	/* After its doorbell is collected, the engine does not know it any more. */
 	pier_soft_collect_doorbells(&context->engine);
@@ -567,6 +578,61 @@ int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mas
 		error = pier_soft_connect(&qp->connection, attr);
 	if (!error)
 		error = commit_state(qp, from, to, attr, mask);
+	pthread_mutex_unlock(&ibv_qp->mutex);
+	return -error;
+}
+
+/* With the engine locked. Each kind has at most one counter. */
+static int check_kinds(const struct soft_qp *qp, uint32_t kinds)
+{
+	if (qp->ibv.state != IBV_QPS_RESET && qp->ibv.state != IBV_QPS_INIT)
+		return pier_fail(EINVAL,
+				 "soft0: QP %#x is past INIT, too late to attach "
+				 "a counter",
+				 qp->ibv.qp_num);
+	for (uint32_t i = 0; i < PIER_COUNTED_KINDS; i++) {
+		if ((kinds & 1u << i) && qp->counters[i])
+			return pier_fail(EBUSY,
+					 "soft0: QP %#x has a counter for some of %#x",
+					 qp->ibv.qp_num, kinds);
+	}
+	return 0;
+}
+
+static void attach_kinds(struct soft_qp *qp, struct soft_comp_counter *counter,
+			 uint32_t kinds)
+{
+	for (uint32_t i = 0; i < PIER_COUNTED_KINDS; i++) {
+		if (!(kinds & 1u << i))
+			continue;
+		qp->counters[i] = counter;
+		atomic_fetch_add(&counter->users, 1);
+	}
+	qp->end.counted = qp->end.counted || (kinds & PIER_COUNTS_REMOTE_WRITE);
+}
+
+int pier_soft_attach_counter(struct ibv_qp *ibv_qp, struct pier_comp_counter *base,
+			     const struct pier_comp_counter_attach_attr *attr)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	struct soft_context *context = soft_context_of(qp);
+	int error;
+
+	if (attr->comp_mask || attr->kinds == 0 || base->context != ibv_qp->context)
+		return -pier_fail(EINVAL,
+				  "soft0: attaching a counter: mask %#x, operations %#x, "
+				  "or another context",
+				  attr->comp_mask, attr->kinds);
+	if (attr->kinds & ~(uint32_t)SOFT_COUNTED)
+		return -pier_fail(EOPNOTSUPP,
+				  "soft0: operations %#x cannot be counted, only %#x",
+				  attr->kinds, SOFT_COUNTED);
+	pthread_mutex_lock(&ibv_qp->mutex);
+	pier_soft_lock(&context->engine);
+	error = check_kinds(qp, attr->kinds);
+	if (!error)
+		attach_kinds(qp, soft_counter(base), attr->kinds);
+	pier_soft_unlock(&context->engine);
 	pthread_mutex_unlock(&ibv_qp->mutex);
 	return -error;
 }

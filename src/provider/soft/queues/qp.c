@@ -3,6 +3,7 @@
 
 #include "qp.h"
 #include "core/log.h"
+#include "counter.h"
 #include "cq.h"
 #include "events.h"
 #include "provider/soft/link/attach.h"
@@ -18,6 +19,20 @@ static const enum ibv_wc_opcode completed_opcodes[] = {
 	[IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
 	[IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
 	[IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+};
+
+/* 0: no counter of verbs counts it. */
+static const uint32_t counted_sends[] = {
+	[IBV_WR_RDMA_WRITE] = PIER_COUNTS_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = PIER_COUNTS_WRITE,
+	[IBV_WR_SEND] = PIER_COUNTS_SEND,
+	[IBV_WR_SEND_WITH_IMM] = PIER_COUNTS_SEND,
+	[IBV_WR_RDMA_READ] = PIER_COUNTS_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = 0,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = 0,
+	[IBV_WR_LOCAL_INV] = 0,
+	[IBV_WR_BIND_MW] = 0,
+	[IBV_WR_SEND_WITH_INV] = PIER_COUNTS_SEND,
 };
 
 /* A CQ that overran brings every queue pair that uses it to ERR (IBTA 11.6.3.2). */
@@ -42,6 +57,15 @@ static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
 	}
 }
 
+void pier_soft_count_completion(struct soft_qp *qp, uint32_t kind,
+				enum ibv_wc_status status)
+{
+	for (uint32_t i = 0; i < PIER_COUNTED_KINDS; i++) {
+		if (kind & 1u << i)
+			pier_soft_count(qp->counters[i], status);
+	}
+}
+
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -62,6 +86,7 @@ void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 		.freed = sq->done + 1,
 	};
 
+	pier_soft_count_completion(qp, counted_sends[send->opcode], status);
 	sq->done++;
 	sq->done_msn += !pier_soft_is_local_wr(send->opcode);
 	if (wanted)
@@ -112,6 +137,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		qp->taken.there = false;
 	else
 		rq->done++;
+	pier_soft_count_completion(qp, PIER_COUNTS_RECV, status);
 	push_completion(qp, qp->ibv.recv_cq, &cqe,
 			header && (header->flags & SOFT_FLAG_SOLICITED));
 }

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "counter.h"
 #include "events.h"
 #include "provider/soft/connect/node.h"
 #include "provider/soft/limits.h"
@@ -136,6 +137,8 @@ struct soft_qp {
 	bool busy;	  /* has unfinished requests; the ack timer runs */
 	uint64_t last_progress;
 	struct soft_event_source events;
+	/* By the number of the bit of PIER_COUNTS_*; NULL: not counted. */
+	struct soft_comp_counter *counters[PIER_COUNTED_KINDS];
 };
 
 /* With the engine locked. */
@@ -204,6 +207,13 @@ static inline bool pier_soft_is_local_at(const struct soft_send_queue *sq,
 }
 
 /* All below: with the engine locked. */
+
+/*
+ * Counts an operation, whatever its signalling. `kind`: one of PIER_COUNTS_*, or 0: of no
+ * kind that verbs counts.
+ */
+void pier_soft_count_completion(struct soft_qp *qp, uint32_t kind,
+				enum ibv_wc_status status);
 
 /* Completes the oldest send. */
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status);

@@ -161,6 +161,12 @@ void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
 	send_refusal(qp, syndrome);
 }
 
+void pier_soft_refuse_write(struct soft_qp *qp)
+{
+	pier_soft_count_completion(qp, PIER_COUNTS_REMOTE_WRITE, IBV_WC_REM_ACCESS_ERR);
+	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+}
+
 void pier_soft_refuse_message(struct soft_qp *qp, enum ibv_wc_status status,
 			      enum soft_syndrome syndrome)
 {
@@ -234,7 +240,7 @@ static void begin_write(struct soft_qp *qp, const struct soft_header *header)
 	if (may_access_region(qp, header, IBV_ACCESS_REMOTE_WRITE))
 		qp->link.target = SOFT_TO_REGION;
 	else
-		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+		pier_soft_refuse_write(qp);
 }
 
 static bool is_read_limit_reached(const struct soft_qp *qp)
@@ -356,9 +362,13 @@ static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
 /* The lock has been held since pier_soft_find_range() allowed the last byte. */
 static void count_write(struct soft_qp *qp, const struct soft_header *header)
 {
-	const struct soft_mr *mr = find_request_region(qp, header,
-						       IBV_ACCESS_REMOTE_WRITE);
+	const struct soft_mr *mr;
 
+	pier_soft_count_completion(qp, PIER_COUNTS_REMOTE_WRITE, IBV_WC_SUCCESS);
+	/* Counters of regions leave out writes of length 0, which name no region. */
+	if (header->length == 0)
+		return;
+	mr = find_request_region(qp, header, IBV_ACCESS_REMOTE_WRITE);
 	/* Only writes by the region's own key count, not those through a window. */
 	if (!mr || !mr->counter || header->key != mr->ibv.rkey)
 		return;
@@ -389,7 +399,7 @@ void pier_soft_finish_request(struct soft_qp *qp)
 	if (header->opcode == SOFT_SEND_INV && !finish_invalidate(qp, header))
 		return;
 	qp->responder.expected++;
-	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
+	if (qp->link.target == SOFT_TO_REGION)
 		count_write(qp, header);
 	if (header->opcode == SOFT_READ && !(header->flags & SOFT_FLAG_COPIED))
 		queue_response(&qp->responder, header, 0);

@@ -27,6 +27,7 @@ void pier_soft_finish_request(struct soft_qp *qp);
 
 /* Refuses the expected request for good: sends a NAK, and the queue pair goes to ERR. */
 void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome);
+void pier_soft_refuse_write(struct soft_qp *qp);
 
 /* The same for a message whose receive fails with `status`. */
 void pier_soft_refuse_message(struct soft_qp *qp, enum ibv_wc_status status,

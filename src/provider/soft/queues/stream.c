@@ -80,7 +80,7 @@ static void fail_target(struct soft_qp *qp)
 {
 	switch (qp->link.target) {
 	case SOFT_TO_REGION:
-		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+		pier_soft_refuse_write(qp);
 		break;
 	case SOFT_TO_RECV:
 		pier_soft_refuse_message(qp, IBV_WC_LOC_PROT_ERR, SOFT_NAK_OPERATION);
