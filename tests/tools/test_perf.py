@@ -143,7 +143,8 @@ class ByHand(Perf):
         self.refused(2, "--listen takes no other arguments", "perf", "--listen", "0", "write_bw")
         self.refused(2, "--listen takes no other arguments", "perf", "-d", "soft0", "--listen=0")
         self.refused(2, "--listen takes no other arguments", "perf", "--listen=0", "-b")
-        self.refused(2, "not PORT or ADDRESS:PORT", "perf", "--listen", "host:http")
+        for where in "host:http", "65536", "::1:", "":
+            self.refused(2, "not PORT or ADDRESS:PORT", "perf", "--listen", where)
         self.refused(2, "--connect needs HOST", "perf", "--connect", "1", "write_bw")
 
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "by_hand.h"
+#include "units.h"
 
 typedef int name_end(int fd, struct sockaddr *address, socklen_t *length);
 
@@ -63,14 +64,14 @@ static int split_place(const char *where, char *ret_address, size_t size,
 {
 	const char *colon = strrchr(where, ':');
 	size_t length = colon ? (size_t)(colon - where) : 0;
+	uint64_t number;
 
 	*ret_port = colon ? colon + 1 : where;
 	if (length > 1 && where[0] == '[' && where[length - 1] == ']') {
 		where++;
 		length -= 2;
 	}
-	if (length >= size || !**ret_port || strspn(*ret_port, "0123456789") > 5 ||
-	    (*ret_port)[strspn(*ret_port, "0123456789")])
+	if (length >= size || parse_number(*ret_port, &number) < 0 || number > UINT16_MAX)
 		return fail(failure, EXIT_USAGE,
 			    "--listen '%s': not PORT or ADDRESS:PORT, such as 18515",
 			    where);
