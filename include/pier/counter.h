@@ -32,6 +32,12 @@ PIER_BEGIN_DECLS
  *   agreed number (PIER_POST_IMMEDIATE), this end posts receives, and the channel
  *   counts as it collects completions.
  *
+ * Completion counters of libibverbs (ibv_create_comp_cntr(3), rdma-core 65) are neither
+ * way and are not used. They count the writes on a queue pair into all regions together,
+ * keepalives and other writes of length 0 too. A queue pair that is connected cannot get
+ * one, none can be detached, and their manual pages promise neither an event to wait for
+ * nor that the bytes of a counted write are in memory.
+ *
  * Values have 64 bits, wrap to 0 and are compared as unsigned numbers.
  *
  * Lifetime: a counter keeps its protection domain. A counter and a region that are
@@ -70,10 +76,11 @@ PIER_API int pier_counter_destroy(struct pier_counter *counter);
  *
  * A counter may count for several regions. A region can have one such counter.
  *
- * Errors: -EOPNOTSUPP the device cannot count (no device of libibverbs can; soft0 can),
- * or the region is a memory window; -EACCES peers may not write to the region; -EINVAL
- * the region belongs to another protection domain, or the counter has channels bound;
- * -EBUSY the region has a counter; -ENOMEM. After an error nothing is bound.
+ * Errors: -EOPNOTSUPP the device cannot count the writes into a region (soft0 can; verbs
+ * has no such counter), or the region is a memory window; -EACCES peers may not write to
+ * the region; -EINVAL the region belongs to another protection domain, or the counter has
+ * channels bound; -EBUSY the region has a counter; -ENOMEM. After an error nothing is
+ * bound.
  */
 PIER_API int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr);
 
