@@ -253,6 +253,12 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
         self.failed(4, "cannot run .*no-such-shell: No such file",
                     "--rsh", "no-such-shell", "source", "somewhere:x")
 
+    def test_a_quote_that_is_not_closed_is_refused(self):
+        self.file("source", 10)
+        for shell in "ssh 'x", 'ssh -o "a b':
+            self.failed(2, "a quote %s is not closed" % ("'" if "'" in shell else '"'),
+                        "--rsh", shell, "source", "somewhere:x")
+
     def test_an_unknown_host_is_reported(self):
         self.file("source", 10)
         self.failed(4, "nowhere ended .*stub_shell exited with status 255",

@@ -26,17 +26,20 @@ enum {
 
 extern char **environ;
 
-/* Take the next word off *text, unquoted in place. Returns NULL at the end. */
-static char *next_word(char **text)
+/*
+ * Take the next word off *text, unquoted in place. Returns NULL at the end.
+ *
+ * quote  set if the text ends inside quotes
+ */
+static char *next_word(char **text, char *quote)
 {
 	char *from = *text + strspn(*text, " \t"), *word = from, *to = from;
-	char quote = '\0';
 
 	if (!*from)
 		return NULL;
-	for (; *from && (quote || (*from != ' ' && *from != '\t')); from++) {
-		if (quote ? *from == quote : (*from == '\'' || *from == '"'))
-			quote = quote ? '\0' : *from;
+	for (; *from && (*quote || (*from != ' ' && *from != '\t')); from++) {
+		if (*quote ? *from == *quote : (*from == '\'' || *from == '"'))
+			*quote = *quote ? '\0' : *from;
 		else
 			*to++ = *from;
 	}
@@ -72,16 +75,19 @@ static int add_port(struct shell *shell, uint32_t port, struct failure *failure)
 int split_shell(const char *rsh, uint32_t port, struct shell *ret_shell,
 		struct failure *failure)
 {
-	char *rest = ret_shell->bytes, *word = NULL;
+	char *rest = ret_shell->bytes, *word = NULL, quote = '\0';
 
 	ret_shell->count = 0;
 	if (strlen(rsh) >= sizeof(ret_shell->bytes))
 		return fail(failure, EXIT_USAGE, "--rsh is too long");
 	strcpy(ret_shell->bytes, rsh);
-	while (ret_shell->count < SHELL_WORDS_MAX && (word = next_word(&rest)))
+	while (ret_shell->count < SHELL_WORDS_MAX && (word = next_word(&rest, &quote)))
 		ret_shell->words[ret_shell->count++] = word;
 	ret_shell->words[ret_shell->count] = NULL;
-	if (ret_shell->count == 0 || next_word(&rest))
+	if (quote)
+		return fail(failure, EXIT_USAGE, "--rsh: a quote %c is not closed",
+			    quote);
+	if (ret_shell->count == 0 || next_word(&rest, &quote))
 		return fail(failure, EXIT_USAGE,
 			    "--rsh must be a command of 1 to %d words", SHELL_WORDS_MAX);
 	return port ? add_port(ret_shell, port, failure) : 0;
