@@ -19,13 +19,11 @@ BODY(void *, no_object)
 	errno = EOPNOTSUPP;
 	return NULL;
 }
-REFUSE(void *, ibv_alloc_buf, no_object)
 REFUSE(void *, ibv_alloc_dmah, no_object)
 REFUSE(void *, ibv_import_device, no_object)
 REFUSE(void *, ibv_import_dm, no_object)
 REFUSE(void *, ibv_import_mr, no_object)
 REFUSE(void *, ibv_import_pd, no_object)
-REFUSE(void *, ibv_reg_buf_mr, no_object)
 REFUSE(void *, ibv_reg_mr_ex, no_object)
 
 BODY(int, no_function)
@@ -46,12 +44,10 @@ BODY(int, no_descriptor)
 	return -1;
 }
 REFUSE(int, ibv_dm_export_dmabuf_fd, no_descriptor)
-REFUSE(int, ibv_export_buf_dmabuf_fd, no_descriptor)
 
 BODY(void, do_nothing)
 {
 }
-REFUSE(void, ibv_free_buf, do_nothing)
 REFUSE(void, ibv_unimport_dm, do_nothing)
 REFUSE(void, ibv_unimport_mr, do_nothing)
 REFUSE(void, ibv_unimport_pd, do_nothing)

@@ -18,27 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <infiniband/verbs.h>
-
-#include "src/provider/comp_counter.h"
+#include "end.h"
 
 enum {
-	LENGTH = 64,
 	THREADS = 8,
 	ROUNDS = 20
 };
-
-static struct ibv_context *open_soft0(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context;
-
-	assert_non_null(list);
-	context = ibv_open_device(list[0]);
-	assert_non_null(context);
-	ibv_free_device_list(list);
-	return context;
-}
 
 static void soft0_is_the_only_device(void **state)
 {
@@ -142,13 +127,6 @@ static void structs_of_any_size_are_filled(void **state)
 	assert_int_equal(ibv_close_device(context), 0);
 }
 
-#define assert_no_object(call)                       \
-	do {                                         \
-		errno = 0;                           \
-		assert_null(call);                   \
-		assert_int_equal(errno, EOPNOTSUPP); \
-	} while (0)
-
 static void what_soft0_lacks_is_refused(void **state)
 {
 	struct ibv_context *context = open_soft0();
@@ -178,123 +156,6 @@ static void what_soft0_lacks_is_refused(void **state)
 	assert_int_equal(ibv_attach_mcast(&qp, NULL, 0), EOPNOTSUPP);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_close_device(context), 0);
-}
-
-/* One end of a connection, and the memory that it offers. */
-struct end {
-	struct ibv_context *context;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	char memory[LENGTH];
-};
-
-static void open_end(struct end *end)
-{
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-
-	end->context = open_soft0();
-	end->pd = ibv_alloc_pd(end->context);
-	end->cq = ibv_create_cq(end->context, 4, NULL, NULL, 0);
-	assert_true(end->pd && end->cq);
-	init.send_cq = init.recv_cq = end->cq;
-	init.cap = (struct ibv_qp_cap){
-		.max_send_wr = 4,
-		.max_send_sge = 1,
-		.max_recv_wr = 4,
-		.max_recv_sge = 1,
-	};
-	end->qp = ibv_create_qp(end->pd, &init);
-	end->mr = ibv_reg_mr(end->pd, end->memory, LENGTH,
-			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				     IBV_ACCESS_REMOTE_READ);
-	assert_true(end->qp && end->mr);
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	assert_int_equal(ibv_modify_qp(end->qp, &attr,
-				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					       IBV_QP_ACCESS_FLAGS),
-			 0);
-}
-
-static void connect_end(struct end *end, const union ibv_gid *gid, uint32_t qpn)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = qpn,
-		.max_dest_rd_atomic = 1,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid },
-	};
-
-	assert_int_equal(ibv_modify_qp(end->qp, &attr,
-				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
-			 0);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = 7;
-	attr.max_rd_atomic = 1;
-	assert_int_equal(ibv_modify_qp(end->qp, &attr,
-				       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					       IBV_QP_MAX_QP_RD_ATOMIC),
-			 0);
-}
-
-static void post_between(struct end *from, struct end *to, enum ibv_wr_opcode opcode,
-			 uint32_t rkey, unsigned int flags)
-{
-	struct ibv_sge piece = {
-		.addr = (uintptr_t)from->memory,
-		.length = LENGTH,
-		.lkey = from->mr->lkey,
-	};
-	struct ibv_send_wr wr = {
-		.sg_list = &piece,
-		.num_sge = 1,
-		.opcode = opcode,
-		.send_flags = flags,
-		.wr.rdma = { .remote_addr = (uintptr_t)to->memory, .rkey = rkey },
-	}, *bad;
-
-	assert_int_equal(ibv_post_send(from->qp, &wr, &bad), 0);
-}
-
-static enum ibv_wc_status wait_for_completion(struct end *end)
-{
-	struct ibv_wc wc;
-	int count;
-
-	while ((count = ibv_poll_cq(end->cq, 1, &wc)) == 0)
-		continue;
-	assert_int_equal(count, 1);
-	return wc.status;
-}
-
-static void write_between(struct end *from, struct end *to)
-{
-	memset(from->memory, 'f', LENGTH);
-	post_between(from, to, IBV_WR_RDMA_WRITE, to->mr->rkey, IBV_SEND_SIGNALED);
-	assert_int_equal(wait_for_completion(from), IBV_WC_SUCCESS);
-	assert_memory_equal(to->memory, from->memory, LENGTH);
-}
-
-static void destroy_objects(struct end *end)
-{
-	assert_int_equal(ibv_destroy_qp(end->qp), 0);
-	assert_int_equal(ibv_dereg_mr(end->mr), 0);
-	assert_int_equal(ibv_destroy_cq(end->cq), 0);
-	assert_int_equal(ibv_dealloc_pd(end->pd), 0);
-}
-
-static void close_end(struct end *end)
-{
-	destroy_objects(end);
-	assert_int_equal(ibv_close_device(end->context), 0);
 }
 
 static void contexts_of_a_process_share_gid_and_qpns(void **state)
@@ -527,209 +388,6 @@ static void a_path_that_is_too_long_is_refused(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
-/* Newer headers declare these functions, with types that older ones lack. */
-static struct pier_comp_counter_functions counters;
-
-static int find_counters(void **state)
-{
-	(void)state;
-#define FIND(member, symbol)                                       \
-	*(void **)&counters.member = dlvsym(RTLD_DEFAULT, #symbol, \
-					    PIER_COMP_COUNTER_VERSION);
-	PIER_COMP_COUNTER_SYMBOLS(FIND)
-#define CHECK(member, symbol) assert_non_null(counters.member);
-	PIER_COMP_COUNTER_SYMBOLS(CHECK)
-	return 0;
-}
-
-static struct pier_comp_counter *new_counter(struct end *end)
-{
-	const struct pier_comp_counter_init_attr attr = { .type = PIER_COUNTS_REQUESTS };
-	struct pier_comp_counter *counter = counters.create(end->context, &attr);
-
-	assert_non_null(counter);
-	assert_ptr_equal(counter->context, end->context);
-	return counter;
-}
-
-static int attach(struct end *end, struct pier_comp_counter *counter, uint32_t kinds)
-{
-	const struct pier_comp_counter_attach_attr attr = { .kinds = kinds };
-
-	return counters.attach(end->qp, counter, &attr);
-}
-
-static struct pier_comp_counter *counter_of(struct end *end, uint32_t kinds)
-{
-	struct pier_comp_counter *counter = new_counter(end);
-
-	assert_int_equal(attach(end, counter, kinds), 0);
-	return counter;
-}
-
-static void expect_counts(struct pier_comp_counter *counter, uint64_t successes,
-			  uint64_t errors)
-{
-	uint64_t value = UINT64_MAX;
-
-	assert_int_equal(counters.read(counter, &value), 0);
-	assert_int_equal(value, successes);
-	assert_int_equal(counters.read_errors(counter, &value), 0);
-	assert_int_equal(value, errors);
-}
-
-static void connect_both(struct end *a, struct end *b)
-{
-	union ibv_gid gid;
-
-	assert_int_equal(ibv_query_gid(a->context, 1, 0, &gid), 0);
-	connect_end(a, &gid, b->qp->qp_num);
-	connect_end(b, &gid, a->qp->qp_num);
-}
-
-static void post_recv(struct end *end)
-{
-	struct ibv_sge piece = {
-		.addr = (uintptr_t)end->memory,
-		.length = LENGTH,
-		.lkey = end->mr->lkey,
-	};
-	struct ibv_recv_wr wr = { .sg_list = &piece, .num_sge = 1 }, *bad;
-
-	assert_int_equal(ibv_post_recv(end->qp, &wr, &bad), 0);
-}
-
-static void counters_count_each_kind_of_operation(void **state)
-{
-	struct pier_comp_counter *writes, *reads, *sends, *recvs, *remote;
-	struct end a = { 0 }, b = { 0 };
-
-	(void)state;
-	open_end(&a);
-	open_end(&b);
-	writes = counter_of(&a, PIER_COUNTS_WRITE);
-	reads = counter_of(&a, PIER_COUNTS_READ);
-	sends = counter_of(&a, PIER_COUNTS_SEND);
-	recvs = counter_of(&b, PIER_COUNTS_RECV);
-	remote = counter_of(&b, PIER_COUNTS_REMOTE_WRITE);
-	connect_both(&a, &b);
-	for (uint64_t i = 1; i <= ROUNDS; i++) {
-		/* An unsignaled request counts too, and completes before the next one. */
-		post_between(&a, &b, IBV_WR_RDMA_WRITE, b.mr->rkey, 0);
-		write_between(&a, &b);
-		expect_counts(writes, 2 * i, 0);
-	}
-	for (uint64_t i = 1; i <= ROUNDS; i++) {
-		post_between(&a, &b, IBV_WR_RDMA_READ, b.mr->rkey, IBV_SEND_SIGNALED);
-		assert_int_equal(wait_for_completion(&a), IBV_WC_SUCCESS);
-		expect_counts(reads, i, 0);
-	}
-	post_recv(&b);
-	post_recv(&b);
-	post_between(&a, &b, IBV_WR_SEND, 0, IBV_SEND_SIGNALED);
-	post_between(&a, &b, IBV_WR_RDMA_WRITE_WITH_IMM, b.mr->rkey, IBV_SEND_SIGNALED);
-	for (uint64_t i = 1; i <= 2; i++) {
-		assert_int_equal(wait_for_completion(&a), IBV_WC_SUCCESS);
-		assert_int_equal(wait_for_completion(&b), IBV_WC_SUCCESS);
-	}
-	/* The message came after all writes before it. */
-	expect_counts(remote, 2 * ROUNDS + 1, 0);
-	expect_counts(writes, 2 * ROUNDS + 1, 0);
-	expect_counts(reads, ROUNDS, 0);
-	expect_counts(sends, 1, 0);
-	expect_counts(recvs, 2, 0);
-	close_end(&a);
-	close_end(&b);
-	assert_int_equal(counters.destroy(writes), 0);
-	assert_int_equal(counters.destroy(reads), 0);
-	assert_int_equal(counters.destroy(sends), 0);
-	assert_int_equal(counters.destroy(recvs), 0);
-	assert_int_equal(counters.destroy(remote), 0);
-}
-
-static void counters_count_failures_apart(void **state)
-{
-	const uint32_t local = PIER_COUNTS_SEND | PIER_COUNTS_WRITE;
-	struct pier_comp_counter *sent, *received;
-	struct end a = { 0 }, b = { 0 };
-
-	(void)state;
-	open_end(&a);
-	open_end(&b);
-	sent = counter_of(&a, local);
-	received = counter_of(&b, PIER_COUNTS_REMOTE_WRITE | PIER_COUNTS_RECV);
-	connect_both(&a, &b);
-	write_between(&a, &b);
-	post_recv(&b);
-	/* A key that nobody has, and a request that is flushed after it. */
-	post_between(&a, &b, IBV_WR_RDMA_WRITE, b.mr->rkey + 1, 0);
-	post_between(&a, &b, IBV_WR_SEND, 0, 0);
-	assert_int_equal(wait_for_completion(&a), IBV_WC_REM_ACCESS_ERR);
-	assert_int_equal(wait_for_completion(&a), IBV_WC_WR_FLUSH_ERR);
-	assert_int_equal(wait_for_completion(&b), IBV_WC_WR_FLUSH_ERR);
-	expect_counts(sent, 1, 2);
-	expect_counts(received, 1, 2);
-	close_end(&a);
-	close_end(&b);
-	assert_int_equal(counters.destroy(sent), 0);
-	assert_int_equal(counters.destroy(received), 0);
-}
-
-static void counters_are_attached_before_the_connection(void **state)
-{
-	struct pier_comp_counter *counter, *other;
-	struct end a = { 0 }, b = { 0 };
-
-	(void)state;
-	open_end(&a);
-	open_end(&b);
-	counter = counter_of(&a, PIER_COUNTS_WRITE | PIER_COUNTS_READ);
-	other = new_counter(&a);
-	assert_int_equal(attach(&a, other, PIER_COUNTS_READ | PIER_COUNTS_SEND), EBUSY);
-	assert_int_equal(attach(&a, other, 0), EINVAL);
-	assert_int_equal(attach(&a, other, PIER_COUNTS_REMOTE_READ), ENOTSUP);
-	assert_int_equal(attach(&a, other, 1 << PIER_COUNTED_KINDS), ENOTSUP);
-	assert_int_equal(attach(&b, other, PIER_COUNTS_SEND), EINVAL);
-	connect_both(&a, &b);
-	assert_int_equal(attach(&a, other, PIER_COUNTS_SEND), EINVAL);
-	assert_int_equal(counters.destroy(other), 0);
-	assert_int_equal(counters.destroy(counter), EBUSY);
-	close_end(&a);
-	close_end(&b);
-	assert_int_equal(counters.destroy(counter), 0);
-}
-
-static void counters_are_set_and_wrap(void **state)
-{
-	struct pier_comp_counter_init_attr attr = { .type = PIER_COUNTS_BYTES };
-	struct pier_comp_counter_caps caps = { .kinds = 1 };
-	struct pier_comp_counter *counter;
-	struct end a = { 0 };
-
-	(void)state;
-	open_end(&a);
-	assert_int_equal(counters.query_caps(a.context, &caps, sizeof(caps)), 0);
-	assert_true(caps.max_value == UINT64_MAX && caps.max_counters > 0);
-	assert_int_equal(caps.kinds,
-			 (1 << PIER_COUNTED_KINDS) - 1 - PIER_COUNTS_REMOTE_READ);
-	errno = 0;
-	assert_null(counters.create(a.context, &attr));
-	assert_int_equal(errno, ENOTSUP);
-	attr = (struct pier_comp_counter_init_attr){ .flags = 1 };
-	assert_null(counters.create(a.context, &attr));
-	assert_int_equal(errno, EINVAL);
-	counter = new_counter(&a);
-	expect_counts(counter, 0, 0);
-	assert_int_equal(counters.set(counter, UINT64_MAX), 0);
-	assert_int_equal(counters.set_errors(counter, 7), 0);
-	expect_counts(counter, UINT64_MAX, 7);
-	assert_int_equal(counters.add(counter, 3), 0);
-	assert_int_equal(counters.add_errors(counter, 3), 0);
-	expect_counts(counter, 2, 10);
-	assert_int_equal(counters.destroy(counter), 0);
-	close_end(&a);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -747,11 +405,7 @@ int main(void)
 		cmocka_unit_test(contexts_close_with_objects_at_once),
 		cmocka_unit_test(a_handle_of_libibverbs_has_these_functions),
 		cmocka_unit_test(a_path_that_is_too_long_is_refused),
-		cmocka_unit_test(counters_count_each_kind_of_operation),
-		cmocka_unit_test(counters_count_failures_apart),
-		cmocka_unit_test(counters_are_attached_before_the_connection),
-		cmocka_unit_test(counters_are_set_and_wrap),
 	};
 
-	return cmocka_run_group_tests(tests, find_counters, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
