@@ -257,8 +257,10 @@ static void allocated_buffers_are_registered(void **state)
 	assert_int_equal(errno, ENODATA);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	release(buf);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which abort */
 	assert_null(alloc(pd, SIZE_MAX - 1, &buf));
 	assert_int_equal(errno, ENOMEM);
+#endif
 	assert_int_equal(ibv_dealloc_pd(other), 0);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_close_device(context), 0);
