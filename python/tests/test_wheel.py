@@ -81,6 +81,20 @@ def make_venv(python, folder):
     return [folder / "bin/pip"]
 
 
+def problems_of_preload(library):
+    """What a file of the wheel that is preloaded into any program must not have."""
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", library)))
+    found = ["needs " + name for name in needed - LIBRARIES - {"libibverbs.so.1"} if "ld-linux" not in name]
+    if "libibverbs.so.1" not in needed:
+        found.append("does not need libibverbs")
+    # It replaces functions, and adds none of its own to those of the program.
+    defined = set(re.findall(r" [TDBWR] ([^\s@]+)", run("nm", "-D", library))) - {"access", "dlopen"}
+    found += ["defines " + name for name in sorted(defined) if not name.startswith("ibv_")]
+    if os.path.getsize(library) > 400 << 10:
+        found.append("has %d bytes" % os.path.getsize(library))
+    return found
+
+
 class Place(unittest.TestCase):
     """A case with a folder of its own."""
 
@@ -92,6 +106,7 @@ class Place(unittest.TestCase):
         """Copies bytes in an interpreter that has the package installed."""
         output = run(python, "-B", ROOT / "python/tests/installed.py", cwd=self.folder)
         self.assertEqual(output, "soft0: straight into place\n")
+        self.assertIn("/pier/libpier-dmabuf.so", run(python, "-m", "pier.preload", "cat", "/proc/self/maps"))
         self.check_folder_is_not_searched(python.parent / "pier-data")
         self.check_folder_is_not_searched(python, "-P", "-m", "pier.data")
         self.check_folder_is_not_searched(python, "-I", "-m", "pier.data", PYTHONPATH=":/opt/modules")
@@ -117,7 +132,8 @@ class Wheel(Place):
     def test_wheel_has_the_package_the_licence_and_no_library(self):
         names = set(zipfile.ZipFile(self.wheel).namelist())
         expected = {"pier/%s" % file.relative_to(PACKAGE) for file in PACKAGE.rglob("*")
-                    if file.suffix in (".py", ".pyi", ".typed")} | {"pier/_pier.abi3.so"}
+                    if file.suffix in (".py", ".pyi", ".typed")} | {
+                        "pier/_pier.abi3.so", "pier/libpier-dmabuf.so"}
         self.assertEqual({name for name in names if ".dist-info/" not in name and
                           not name.endswith("/")}, expected)
         self.assertTrue([name for name in names if name.endswith("/LICENSE")])
@@ -142,6 +158,23 @@ class Wheel(Place):
         self.assertEqual({name for name in needed - LIBRARIES if "ld-linux" not in name}, set())
         defined = re.findall(r" [A-TV-Z] (\w+)", run("nm", "-D", library))
         self.assertEqual(defined, ["PyInit__pier"])
+
+    def test_library_to_preload_needs_libibverbs_and_glibc(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            library = archive.extract("pier/libpier-dmabuf.so", self.folder)
+        self.assertEqual(problems_of_preload(library), [])
+
+    def test_library_to_preload_registers(self):
+        """What the build tests of its own library."""
+        program = pathlib.Path(os.environ["FAKE_DRIVERS"]).parents[1] / "preload/preload_soft"
+        if not program.exists():
+            self.skipTest("no test program: the build has no libpier-verbs")
+        with zipfile.ZipFile(self.wheel) as archive:
+            library = pathlib.Path(archive.extract("pier/libpier-dmabuf.so", self.folder))
+        more = {"LD_LIBRARY_PATH": "%s:%s" % (library.parent, os.environ["FAKE_DRIVERS"]),
+                "PIER_DMABUF_REPORT": self.folder / "report"}
+        self.assertIn("libpier-dmabuf.so => %s " % library, run("ldd", program, more=more))
+        self.assertIn("[  PASSED  ]", run(program, more=more))
 
     def test_wheel_works_in_clean_environments(self):
         found = {key: path for key, path in interpreters().items() if not key[1]}

@@ -80,6 +80,7 @@ class Run(Case):
         os.chown(program, 1, 1)
         os.chmod(program, 0o755 | stat.S_ISUID)
         self.refused(126, "more privileges", "run", str(program))
+        self.refused(126, "more privileges", "run", "--dmabuf", str(program))
         os.chmod(program, 0o755 | stat.S_ISGID)
         self.refused(126, "more privileges", "run", str(program))
         os.chmod(program, 0o755)

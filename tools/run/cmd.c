@@ -48,11 +48,13 @@ enum {
 };
 
 static const struct library {
-	const char *name, *option;
+	const char *name, *remedy;
 	/* Installed beside libpier.so; a build has it in a folder of its own. */
 	const char *places[2];
-} verbs_library = { "libpier-verbs.so", "-Dverbs=enabled", { "", "verbs/" } },
-  dmabuf_library = { "libpier-dmabuf.so", "-Dlibibverbs=linked", { "", "preload/" } };
+} verbs_library = { "libpier-verbs.so",
+		    "install it, or build it with -Dverbs=enabled",
+		    { "", "verbs/" } },
+  dmabuf_library = { "libpier-dmabuf.so", "install it", { "", "preload/" } };
 
 static bool find_library(const struct library *library, char *ret_path)
 {
@@ -69,8 +71,8 @@ static bool find_library(const struct library *library, char *ret_path)
 		if (used < PATH_MAX && realpath(candidate, ret_path))
 			return true;
 	}
-	print_error("pier run: there is no %s in %s: install it, or build it with %s",
-		    library->name, folder, library->option);
+	print_error("pier run: there is no %s in %s: %s", library->name, folder,
+		    library->remedy);
 	return false;
 }
 
