@@ -80,7 +80,8 @@ class Usage(Case):
                 ("cp", "-i", "ssh -i"), ("cp", "-f", "always replaced"), ("cp", "-J", "--rsh"),
                 ("perf", "-F", "omit it"), ("perf", "-R", "rdma_cm"), ("perf", "-p", "--port"),
                 ("perf", "-i", "port=N"), ("perf", "--report_gbits", "Gbit/s"),
-                ("perf", "--run_infinitely", "-D"), ("perf", "--use_cuda=0", "--src-mem")):
+                ("perf", "--run_infinitely", "-D"), ("perf", "--use_cuda=0", "--src-mem"),
+                ("perf", "--tos=5", "--tclass"), ("perf", "--out_json", "--json")):
             with self.subTest((command, word)):
                 shown = word.split("=")[0] if word.startswith("--") else word[:2]
                 self.usage("pier %s: option '%s' is unknown: .*%s" % (command, shown, re.escape(answer)),
