@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,6 +11,8 @@
 #endif
 #include "core/environment.h"
 #include "preload.h"
+
+typedef int asker(const char *path, int mode);
 
 /*
  * With PIER_PRELOAD=peermem, access(2) finds the modules of peer memory. Without them,
@@ -48,10 +52,23 @@ static bool replaces_peer_memory(void)
 #endif
 }
 
+/* Another library that was preloaded may stand before the kernel, as libpier-verbs. */
+static int ask_next(const char *path, int mode)
+{
+	static _Atomic(asker *) next;
+	asker *found = atomic_load_explicit(&next, memory_order_relaxed);
+
+	if (!found) {
+		found = (asker *)dlsym(RTLD_NEXT, "access");
+		atomic_store_explicit(&next, found, memory_order_relaxed);
+	}
+	return found ? found(path, mode) : faccessat(AT_FDCWD, path, mode, 0);
+}
+
 int access(const char *path, int mode)
 {
 	int before = errno;
-	int result = faccessat(AT_FDCWD, path, mode, 0);
+	int result = ask_next(path, mode);
 
 	/* The kernel has read the whole path, so it can be read here. */
 	if (result == 0 || errno != ENOENT || (mode & ~R_OK) || !names_peer_memory(path))

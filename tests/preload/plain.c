@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -283,6 +284,16 @@ static void host_memory_passes_before_there_is_a_driver(void **state)
 	open_cuda();
 }
 
+/* UCX takes no device without it; for soft0 it is libpier-verbs that answers. */
+static void the_file_of_the_device_is_there(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	snprintf(path, sizeof(path), "/dev/infiniband/%s", context->device->dev_name);
+	assert_int_equal(access(path, R_OK | W_OK), 0);
+}
+
 static void memory_of_a_gpu_is_registered(void **state)
 {
 	char *memory = allocate();
@@ -544,6 +555,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(host_memory_passes_before_there_is_a_driver),
+		cmocka_unit_test(the_file_of_the_device_is_there),
 		cmocka_unit_test(memory_of_a_gpu_is_registered),
 		cmocka_unit_test(an_iova_is_the_programs),
 		cmocka_unit_test(host_memory_of_the_driver_is_host_memory),
