@@ -148,6 +148,9 @@ static void open_standard_descriptors(void)
 {
 	int fd;
 
+	/* Reading a closed standard input still fails: it is not an empty file. */
+	if (fcntl(STDIN_FILENO, F_GETFD) < 0)
+		open("/dev/null", O_WRONLY);
 	do
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd <= STDERR_FILENO);

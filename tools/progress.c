@@ -23,13 +23,26 @@ bool reader_is_behind(int fd)
 	return poll(&pollfd, 1, 0) == 0;
 }
 
+static bool is_known(const struct progress *progress)
+{
+	return progress->total <= INT64_MAX;
+}
+
+static void add_total(struct json *json, const struct progress *progress)
+{
+	if (is_known(progress))
+		json_uint(json, "total", progress->total);
+	else
+		json_string(json, "total", NULL);
+}
+
 static void print_start(const struct progress *progress)
 {
 	struct json json = { .file = stdout, .line = true };
 
 	json_open(&json, NULL, '{');
 	json_string(&json, "event", "start");
-	json_uint(&json, "total", progress->total);
+	add_total(&json, progress);
 	json_close(&json, '}');
 	fflush(stdout);
 }
@@ -97,12 +110,12 @@ static void update_rate(struct progress *progress, uint64_t bytes, uint64_t now)
 	progress->counted_ns = now;
 }
 
-/* Negative: unknown, because nothing moves. */
+/* Negative: unknown, because nothing moves, or the total is. */
 static double seconds_left(const struct progress *progress)
 {
 	if (progress->bytes >= progress->total)
 		return 0;
-	return progress->rate >= 1
+	return progress->rate >= 1 && is_known(progress)
 		       ? (double)(progress->total - progress->bytes) / progress->rate
 		       : -1;
 }
@@ -110,18 +123,21 @@ static double seconds_left(const struct progress *progress)
 static void print_text(struct progress *progress)
 {
 	char text[192], done[32], total[32], rate[32], left[64] = "";
-	double seconds = seconds_left(progress), part = 1;
+	double seconds = seconds_left(progress), part = is_known(progress);
 
-	if (progress->total)
+	if (progress->total && is_known(progress))
 		part = (double)progress->bytes / (double)progress->total;
 	format_bytes(progress->bytes, done, sizeof(done));
 	format_bytes(progress->total, total, sizeof(total));
 	format_rate(progress->rate, rate, sizeof(rate));
 	if (seconds >= 0)
 		format_duration(seconds, left, sizeof(left));
-	snprintf(text, sizeof(text), "%3u%% %s of %s, %s%s%s%s",
-		 (unsigned int)(part * 100), done, total, rate, left[0] ? ", " : "", left,
-		 left[0] ? " left" : "");
+	if (is_known(progress))
+		snprintf(text, sizeof(text), "%3u%% %s of %s, %s%s%s%s",
+			 (unsigned int)(part * 100), done, total, rate,
+			 left[0] ? ", " : "", left, left[0] ? " left" : "");
+	else
+		snprintf(text, sizeof(text), "%s, %s", done, rate);
 	progress->drawn = true;
 	if (progress->terminal)
 		draw_bar(text, terminal_columns(), part);
@@ -137,7 +153,7 @@ static void print_event(const struct progress *progress, uint64_t now)
 	json_open(&json, NULL, '{');
 	json_string(&json, "event", "progress");
 	json_uint(&json, "bytes", progress->bytes);
-	json_uint(&json, "total", progress->total);
+	add_total(&json, progress);
 	json_double(&json, "seconds", (double)(now - progress->started_ns) / 1e9);
 	json_double(&json, "bytes_per_second", progress->rate);
 	if (left >= 0)

@@ -15,7 +15,8 @@ struct progress {
 	bool json;
 	bool terminal; /* rewrite one line; otherwise print a new line each time */
 	bool drawn;
-	uint64_t total, bytes;
+	uint64_t total; /* above INT64_MAX: unknown */
+	uint64_t bytes;
 	uint64_t started_ns, drawn_ns;
 	uint64_t counted_ns; /* when `bytes` was set */
 	double rate;	     /* bytes per second, mostly of the last seconds */

@@ -137,6 +137,10 @@ class Copies(Pages):
         self.check_same(self.work / "shards/0.bin", self.folder / "hosts/node2/srv/model/shards/0.bin")
         self.assertTrue((self.folder / "hosts/node2/srv/model/shards/0.bin").exists())
 
+    @runs("docs/cp.md", "tar c shards | pier cp")
+    def test_standard_input_and_output(self, block):
+        self.run_block(block)
+
     @runs("docs/cp.md", "4 destinations,")
     def test_several_destinations(self, block):
         self.run_block(block)

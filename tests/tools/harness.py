@@ -32,7 +32,7 @@ PATIENCE = 120
 PROMISE = 30
 MIB = 1 << 20
 # Of the protocol of pier cp.
-VERSION = 11
+VERSION = 12
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", VERSION, 0)
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 
@@ -104,11 +104,12 @@ class Case(unittest.TestCase):
                 **more}
 
     def start(self, *arguments, cwd=None, env=None, before=(), **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         options.setdefault("preexec_fn", default_signals)
         process = subprocess.Popen(
-            [*before, PIER, *map(str, arguments)], stdin=subprocess.DEVNULL,
+            [*before, PIER, *map(str, arguments)],
             cwd=cwd or self.folder, env=self.environment(**(env or {})),
             text=True, errors="surrogateescape", **options)
         process.started = time.monotonic()

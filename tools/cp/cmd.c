@@ -41,6 +41,7 @@ struct copy {
 	pthread_t thread;
 	bool running;
 	struct progress progress;
+	struct standard standard; /* if the options name it */
 	struct party party;
 	double seconds;
 	bool arrived; /* at one of the destinations or more, whatever was left out */
@@ -65,6 +66,8 @@ static int open_chain(struct copy *copy)
 	if (!copy->hub.nodes)
 		return fail(&copy->failure, EXIT_FILE, "out of memory");
 	for (uint32_t i = 0; i < count; i++) {
+		/* Standard input can be read once. */
+		node_of(copy, i)->retried = options->standard;
 		find_peer_addresses(options->destinations[i].host, &copy->shell,
 				    copy->side.device, &node_of(copy, i)->addresses);
 		fail(&node_of(copy, i)->result, EXIT_PEER, "the copy ended before it");
@@ -258,7 +261,7 @@ static void plan_copy(struct copy *copy)
 	const char *remote_device = options->remote_device;
 	const char *device = secure_getenv("PIER_DEVICE");
 	struct cp_side *source, *destination;
-	bool sender = !options->source.host[0];
+	bool sender = !options->source.host[0] && !options->destinations[0].standard;
 
 	copy->host = sender ? options->destinations[0].host : options->source.host;
 	if (!copy->host[0])
@@ -283,13 +286,18 @@ static void plan_copy(struct copy *copy)
 		  sender ? remote_device : options->device);
 }
 
-/* Find out that a file is missing before ssh asks for a password. */
-static int try_source(struct copy *copy)
+/* Find out that a file is missing, or standard input or output is, before ssh asks for a
+ * password. */
+static int try_files(struct copy *copy)
 {
 	const struct words *operands = &copy->options->sources;
 	struct source source = { .fd = -1, .content = -1 };
 	int result = 0;
 
+	if (copy->options->standard)
+		return copy->role == CP_SENDER
+			       ? open_standard_input(&copy->standard, &copy->failure)
+			       : open_standard_output(&copy->standard, &copy->failure);
 	if (copy->role != CP_SENDER)
 		return 0;
 	if (!copy->request.settings.tree) {
@@ -310,7 +318,7 @@ static int try_source(struct copy *copy)
 /* Before open_signals(): a name lookup can take seconds, and Ctrl-C must end it. */
 static int prepare_copy(struct copy *copy)
 {
-	if (try_source(copy) < 0)
+	if (try_files(copy) < 0)
 		return -1;
 	if (!copy->host)
 		return 0;
@@ -338,6 +346,7 @@ static void begin_copy(struct copy *copy, int signal_fd)
 		.side = &copy->side,
 		.client = true,
 		.quiet = options->quiet,
+		.standard = options->standard ? &copy->standard : NULL,
 		.operands = &options->sources,
 		.patterns = &options->patterns,
 		.root = AT_FDCWD,
@@ -648,7 +657,7 @@ static void report_copy(const struct copy *copy)
 
 static int copy_file(const struct cp_options *options)
 {
-	struct copy copy = { .options = options };
+	struct copy copy = { .options = options, .standard = { .fd = -1, .stop = -1 } };
 	uint64_t start = now_ns();
 	uint32_t left_out;
 
@@ -673,6 +682,7 @@ static int copy_file(const struct cp_options *options)
 					       : "were not copied; all others were");
 	copy.seconds = (double)(now_ns() - start) / 1e9;
 	report_copy(&copy);
+	close_standard(&copy.standard);
 	free(copy.hub.nodes);
 	return copy.failure.status;
 }

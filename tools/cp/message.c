@@ -96,11 +96,13 @@ static void pass_source(struct codec *codec, void *message)
 	for (int i = 0; i < LOSSES; i++)
 		pass_u32(wire, &source->losses.files[i]);
 	/* The name is used as a component of a path. */
-	require_value(wire, source->size <= INT64_MAX && source->mode <= CP_MODE_BITS &&
-				    source->mtime_nanoseconds < 1000000000 &&
-				    !has_no_name(source->name) &&
-				    !strchr(source->name, '/') &&
-				    source->several + source->contents <= source->tree);
+	require_value(wire,
+		      (source->size <= INT64_MAX || (source->size == CP_SIZE_UNKNOWN &&
+						     !source->sparse && !source->tree)) &&
+			      source->mode <= CP_MODE_BITS &&
+			      source->mtime_nanoseconds < 1000000000 &&
+			      !has_no_name(source->name) && !strchr(source->name, '/') &&
+			      source->several + source->contents <= source->tree);
 }
 
 static void pass_ipc(struct codec *codec, void *message)

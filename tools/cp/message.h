@@ -50,6 +50,9 @@ enum {
 	CP_PATTERNS_MAX = 1024, /* of --exclude */
 };
 
+/* Of standard input: an empty chunk ends it. No file can be that large. */
+#define CP_SIZE_UNKNOWN (UINT64_C(1) << 63)
+
 /* The client's options that apply to both sides. */
 struct cp_settings {
 	uint64_t chunk;	     /* bytes per RDMA write */
@@ -86,7 +89,7 @@ struct cp_report {
 };
 
 enum {
-	CP_PROTOCOL_VERSION = 11
+	CP_PROTOCOL_VERSION = 12
 };
 
 extern const struct control_protocol cp_protocol;
@@ -124,7 +127,7 @@ struct request {
 };
 
 struct source_message {
-	uint64_t size;
+	uint64_t size;	/* or CP_SIZE_UNKNOWN */
 	bool sparse;	/* it has holes, which take no disk space */
 	bool tree;	/* it is the sequence of a list of files, which follows */
 	bool several;	/* of a tree: the user named several files */

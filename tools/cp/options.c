@@ -150,7 +150,8 @@ const struct option_table cp_option_table = {
 		  "\n"
 		  "Copies files over RDMA. Either SRC or DST may be HOST:PATH, and SRC "
 		  "a pattern, such as HOST:'*.bin'. DST appears complete or not at "
-		  "all. Several SRC must be on one host. "
+		  "all. Several SRC must be on one host. \"-\" as SRC is standard input, "
+		  "as DST standard output. "
 		  "SRC is read once for several DST, which pass the copy on to each "
 		  "other.\n",
 	.rows = rows,
@@ -237,6 +238,7 @@ static int parse_operand(const char *text, struct operand *ret_operand,
 			    "the path is too long (%zu bytes, at most %zu)", strlen(path),
 			    sizeof(ret_operand->path) - 1);
 	strcpy(ret_operand->path, path);
+	ret_operand->standard = strcmp(text, "-") == 0;
 	return 0;
 }
 
@@ -304,9 +306,11 @@ static int take_places(int count, char **argv, struct cp_options *options,
 	if (!all)
 		return fail(failure, EXIT_FILE, "out of memory");
 	/* An invalid one has no path, and is reported when it is taken. */
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
 		if (parse_operand(argv[i], &all[i], &ignored) < 0)
 			all[i].host[0] = '\0';
+		options->standard |= all[i].standard;
+	}
 	/* The last operand; after local sources, all that are on other hosts. */
 	while (first > 1 && all[first].host[0] && all[first - 1].host[0] &&
 	       !all[0].host[0])
@@ -315,6 +319,21 @@ static int take_places(int count, char **argv, struct cp_options *options,
 	return take_sources(argv, first, options, failure) < 0
 		       ? -1
 		       : take_destinations(argv + first, count - first, options, failure);
+}
+
+/* It has no name, no mode and no length, and cannot be read or written again. */
+static int check_standard(const struct cp_options *options)
+{
+	const struct cp_settings *settings = &options->settings;
+
+	if (options->source.standard && options->destinations[0].standard)
+		return refuse_usage("SRC and DST are both '-'; cat(1) copies that");
+	if (options->standard && (settings->tree || settings->preserve ||
+				  settings->dry_run || settings->partial))
+		return refuse_usage(
+			"'-' is one stream of bytes: without -r, -p, -n, --continue, "
+			"patterns and other SRC (a file of that name is ./-)");
+	return 0;
 }
 
 static int take_operands(int count, char **argv, struct cp_options *options)
@@ -340,7 +359,7 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 	options->settings.tree = options->recursive || options->sources.count > 1 ||
 				 (options->source.host[0] &&
 				  is_pattern(options->source.path));
-	return 0;
+	return check_standard(options);
 }
 
 /*

@@ -10,6 +10,7 @@
 struct operand {
 	char host[256]; /* as given to the remote shell; "": this host */
 	char path[PATH_MAX];
+	bool standard; /* "-": standard input or output */
 };
 
 /* The command line of `pier cp`. */
@@ -24,6 +25,7 @@ struct cp_options {
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;
 	uint32_t port; /* of ssh; 0: its default */
+	bool standard; /* one of the operands is */
 	bool recursive, progress, json, quiet, verbose;
 };
 

@@ -81,6 +81,7 @@ int prepare_party(struct party *party)
 	struct connection *connection = &party->connection;
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned int threads = THREADS_CHOSEN_MAX;
+	size_t scratch = PIECE_SIZE;
 
 	if (open_connection(connection, party->size) < 0)
 		return -1;
@@ -96,7 +97,13 @@ int prepare_party(struct party *party)
 		threads *= 2;
 	if (party->settings->threads)
 		threads = party->settings->threads;
-	return start_workers(threads, PIECE_SIZE, &connection->workers, party->failure);
+	if (party->standard) {
+		/* One thread keeps the order, and has room to verify a whole chunk. */
+		threads = 1;
+		if (scratch < connection->stream.chunk)
+			scratch = connection->stream.chunk;
+	}
+	return start_workers(threads, scratch, &connection->workers, party->failure);
 }
 
 void close_party(struct party *party)

@@ -9,6 +9,7 @@
 #include "digest.h"
 #include "list.h"
 #include "progress.h"
+#include "standard.h"
 #include "tree.h"
 
 /* The number of a file that is not in the list, or not known to the other side. */
@@ -56,15 +57,16 @@ struct party {
 	bool client, quiet;
 	bool may_pass_on; /* of a server: to a next one, with several destinations */
 	const struct words *operands, *patterns; /* of a tree; borrowed */
-	struct tree *tree;	  /* that a receiver writes; NULL: a file */
-	struct budget budget;	  /* of memory, for the list and the notices */
-	struct notices notices;	  /* of files that are left out */
-	struct observer observer; /* of work on files */
-	uint32_t files, left_out; /* of a tree, at the client */
+	struct tree *tree;	   /* that a receiver writes; NULL: a file */
+	struct standard *standard; /* of a client, in place of its file; NULL: none */
+	struct budget budget;	   /* of memory, for the list and the notices */
+	struct notices notices;	   /* of files that are left out */
+	struct observer observer;  /* of work on files */
+	uint32_t files, left_out;  /* of a tree, at the client */
 	struct progress *progress;
 	struct naming naming;
 	struct cp_report report; /* of this side */
-	uint64_t size;		 /* of the file */
+	uint64_t size;		 /* of the file; CP_SIZE_UNKNOWN up to its end */
 	bool in_memory;		 /* the source: see file.h */
 	struct cp_losses losses; /* of the source */
 	struct kept kept;	 /* of it, from an earlier copy */

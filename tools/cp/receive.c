@@ -265,10 +265,11 @@ static int read_header(struct receiver *receiver)
 	if (get_header(&party->stream, receiver->position, chunk, receiver->tag) < 0)
 		return fail_pier(party->failure, EXIT_DEVICE);
 	chunk->offset = receiver->bytes_announced;
-	/* Chunks come in file order, without kept bytes, and only a sparse file has
-	 * holes.
+	/* Chunks come in file order, without kept bytes. Only a sparse file has holes,
+	 * and only an unknown size ends with an empty chunk.
 	 */
-	if (chunk->number != receiver->announced || chunk->length == 0 ||
+	if (chunk->number != receiver->announced ||
+	    (chunk->length == 0 && party->size != CP_SIZE_UNKNOWN) ||
 	    chunk->length > party->size - chunk->offset ||
 	    chunk->length !=
 		    length_before_kept(&party->kept, chunk->offset, chunk->length) ||
@@ -297,6 +298,8 @@ static int take_chunk(struct receiver *receiver)
 	receiver->announced++;
 	receiver->bytes_announced = skip_kept(&party->kept,
 					      receiver->bytes_announced + chunk->length);
+	if (chunk->length == 0)
+		party->size = receiver->bytes_announced;
 	update_mac(&party->digest, slot->tag, CP_TAG_SIZE);
 	slot->state = SLOT_WORKING;
 	submit_job(party->workers, &slot->job);
@@ -429,7 +432,8 @@ static int advance_receiver(struct receiver *receiver)
 	passed = pass_notices(party);
 	if (passed < 0)
 		return -1;
-	if (party->state == CONNECTION_ENDED && receiver->bytes_written == party->size) {
+	if (party->state == CONNECTION_ENDED && receiver->bytes_written == party->size &&
+	    receiver->stored == receiver->announced) {
 		if (check_digest(party) < 0)
 			return -1;
 		party->state = CONNECTION_IDLE;
@@ -481,6 +485,7 @@ static int abandon_copy(struct receiver *receiver)
 	struct party *party = receiver->party;
 	bool abandoned = abandon_target(&receiver->target), shared = false;
 
+	stop_standard(party->standard);
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(party->control);

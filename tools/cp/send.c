@@ -24,6 +24,23 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->party->stream.depth];
 }
 
+/* Standard input may end before *length bytes. */
+static int read_bytes(struct sender *sender, struct slot *slot, uint64_t done,
+		      uint8_t *ret_bytes, size_t *length)
+{
+	struct standard *standard = sender->party->standard;
+	size_t wanted = *length;
+
+	if (!standard)
+		return read_sources(&sender->sources, slot->chunk.offset + done,
+				    ret_bytes, wanted, &slot->failure);
+	if (read_standard(standard, ret_bytes, length, &slot->failure) < 0)
+		return -1;
+	if (*length < wanted)
+		slot->chunk.length = done + *length;
+	return 0;
+}
+
 /* Read the chunk into the slot, and add its bytes to the tag. */
 static int read_data(struct sender *sender, struct slot *slot, void *piece,
 		     struct mac_state *tag)
@@ -37,15 +54,14 @@ static int read_data(struct sender *sender, struct slot *slot, void *piece,
 		uint8_t *bytes = choose_memory(&party->stream, slot, done, piece,
 					       &length);
 
-		if (read_sources(&sender->sources, chunk->offset + done, bytes, length,
-				 &slot->failure) < 0 ||
+		if (read_bytes(sender, slot, done, bytes, &length) < 0 ||
 		    (bytes == piece &&
 		     put_piece(&party->stream, slot, done, piece, length) < 0))
 			return -1;
 		if (party->settings->verify)
 			update_mac(tag, bytes, length);
 	}
-	return chunk->hole ? 0 : finish_pieces(&party->stream, slot);
+	return chunk->hole || !chunk->length ? 0 : finish_pieces(&party->stream, slot);
 }
 
 /* Runs on a worker. */
@@ -63,6 +79,18 @@ static void read_chunk(struct job *job, void *piece)
 	drop_mac(&tag);
 }
 
+/* The length of the chunk is known. */
+static void pass_chunk(struct sender *sender, const struct slot *slot)
+{
+	struct party *party = sender->party;
+
+	sender->bytes_read = skip_kept(&party->kept,
+				       slot->chunk.offset + slot->chunk.length);
+	sender->position = record_end(&party->stream, slot);
+	if (slot->chunk.length == 0)
+		party->size = sender->bytes_read;
+}
+
 static void start_reading(struct sender *sender)
 {
 	struct party *party = sender->party;
@@ -73,16 +101,18 @@ static void start_reading(struct sender *sender)
 	while (sender->bytes_read < party->size) {
 		struct slot *slot = slot_of(sender, sender->read);
 
+		/* Where a chunk of standard input begins is known when the one before has
+		 * been read. */
 		if (slot->state != SLOT_FREE ||
+		    (party->standard && workers_busy(party->workers)) ||
 		    pier_transfer_limit(stream->transfer) - sender->position < most)
 			return;
 		slot->position = sender->position;
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
 		find_chunk(&sender->sources, party->stream.chunk, &slot->chunk);
-		sender->bytes_read = skip_kept(&party->kept,
-					       slot->chunk.offset + slot->chunk.length);
-		sender->position = record_end(&party->stream, slot);
+		if (!party->standard)
+			pass_chunk(sender, slot);
 		slot->state = SLOT_WORKING;
 		submit_job(party->workers, &slot->job);
 	}
@@ -100,6 +130,8 @@ static int collect_read(struct sender *sender)
 		if (slot->failure.status)
 			return fail(sender->party->failure, slot->failure.status, "%s",
 				    slot->failure.text);
+		if (sender->party->standard)
+			pass_chunk(sender, slot);
 		slot->state = SLOT_READY;
 		count++;
 	}
@@ -275,6 +307,7 @@ int run_sender(struct party *party)
 	end_progress(party->progress);
 	if (result == 0)
 		name_files(party, party->size, true);
+	stop_standard(party->standard);
 	stop_workers(&party->workers);
 	/* Before the receiver learns of a failure. */
 	stream_close_peer(&party->stream);

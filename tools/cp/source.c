@@ -222,6 +222,13 @@ int open_sources(struct sources *sources, struct party *party,
 {
 	sources->party = party;
 	party->files = 1;
+	if (party->standard) {
+		sources->file.size = CP_SIZE_UNKNOWN;
+		*ret_message = (struct source_message){ .size = CP_SIZE_UNKNOWN,
+							.mode = 0666,
+							.name = "-" };
+		return 0;
+	}
 	if (!party->settings->tree)
 		return open_file(&sources->file, party, ret_message);
 	if (open_tree_source(sources, party, ret_message) < 0)
@@ -445,7 +452,7 @@ int check_sources(const struct sources *sources, struct failure *failure)
 	int complete, found;
 	bool same;
 
-	if (sources->is_tree)
+	if (sources->is_tree || sources->party->standard)
 		return 0;
 	/* A FUSE file can grow without a change of its reported size and times. */
 	complete = source->content == source->fd ? ends_at(source, source->size) : 1;

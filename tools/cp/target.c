@@ -79,6 +79,10 @@ static int enter_directory(struct destination *file, int root, const char *path,
 	int length = snprintf(file->path, sizeof(file->path), "%s%s%s", path, slash,
 			      name);
 
+	if (file->source.size == CP_SIZE_UNKNOWN)
+		return fail(failure, EXIT_FILE,
+			    "%s is a directory, and standard input has no name: add one",
+			    path);
 	if (length >= PATH_MAX || strlen(name) > NAME_MAX) {
 		errno = ENAMETOOLONG;
 		return fail_destination(file, "write", failure);
@@ -164,6 +168,8 @@ static int reserve_room(const struct destination *file, struct failure *failure)
 {
 	off_t size = (off_t)file->source.size;
 
+	if (file->source.size == CP_SIZE_UNKNOWN)
+		return 0;
 	if (file->source.sparse)
 		return ftruncate(file->fd, size) < 0
 			       ? fail_destination(file, "write", failure)
@@ -392,9 +398,15 @@ int open_target(struct target *target, const struct source_message *source)
 	party->in_memory = source->in_memory;
 	party->losses = source->losses;
 	party->files = 1;
+	/* No server sends its standard input. */
+	if (source->size == CP_SIZE_UNKNOWN &&
+	    (party->client || party->settings->partial))
+		return control_fail_invalid(party->control, "description of the file");
 	if ((source->tree ? receive_tree(target, source)
 			  : check_sent(party, source, NULL)) < 0)
 		return -1;
+	if (party->standard)
+		return 0;
 	if (party->tree)
 		result = open_tree(party->tree, party->root, party->side->path, source,
 				   party->settings, party->failure);
@@ -436,6 +448,11 @@ bool abandon_target(struct target *target)
 
 int commit_target(struct target *target, struct failure *failure)
 {
+	/* All has been written already. */
+	if (target->party->standard) {
+		decide_fate(&target->file.fate, COPY_NAMING);
+		return 0;
+	}
 	return target->party->tree ? commit_tree(&target->tree, failure)
 				   : commit_destination(&target->file, failure);
 }
@@ -509,6 +526,8 @@ static int store_data(struct store *store, void *piece)
 	const struct write_queue *queue = store->target->file.queue;
 	size_t length;
 
+	if (store->target->party->standard)
+		return copy_out(store, 0, piece, (size_t)chunk->length);
 	for (uint64_t done = 0; done < chunk->length; done += length) {
 		bool direct;
 		int result;
@@ -533,6 +552,8 @@ static int store_hole(const struct store *store)
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t old;
 
+	if (store->target->party->standard)
+		return 0;
 	if (store->target->party->tree)
 		return store_in_tree(&store->target->tree, PART_HOLE, chunk->offset, NULL,
 				     chunk->length, &slot->failure);
@@ -542,6 +563,23 @@ static int store_hole(const struct store *store)
 	return old && clear_range(file->fd, chunk->offset, old) < 0
 		       ? fail_destination(file, "write", &slot->failure)
 		       : 0;
+}
+
+/* A verified chunk, because standard output takes nothing back. A hole is zeroes. */
+static void put_out(struct standard *standard, struct slot *slot, void *piece)
+{
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t left = chunk->length;
+
+	if (chunk->hole)
+		memset(piece, 0, PIECE_SIZE);
+	while (left > 0 && !slot->failure.status) {
+		size_t length = chunk->hole && left > PIECE_SIZE ? PIECE_SIZE
+								 : (size_t)left;
+
+		write_standard(standard, piece, length, &slot->failure);
+		left -= length;
+	}
 }
 
 void store_chunk(struct target *target, struct slot *slot, void *piece)
@@ -561,4 +599,9 @@ void store_chunk(struct target *target, struct slot *slot, void *piece)
 		     chunk->offset, chunk->offset + chunk->length - 1,
 		     target->party->stream.report.memory);
 	drop_mac(&store.tag);
+	if (target->party->standard && !slot->failure.status)
+		put_out(target->party->standard, slot, piece);
+	/* The next chunk is not written in the place of this one. */
+	if (slot->failure.status)
+		stop_standard(target->party->standard);
 }

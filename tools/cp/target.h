@@ -75,7 +75,7 @@ int offer_segments(struct party *party, struct target *target);
  * Copy the chunk out of its slot, check its tag, and write it to the file, or to the
  * file's queue. A failure is the slot's. Runs on a worker.
  *
- * piece  private memory of PIECE_SIZE bytes
+ * piece  private memory of PIECE_SIZE bytes; for standard output, of a whole chunk, too
  */
 void store_chunk(struct target *target, struct slot *slot, void *piece);
 int commit_target(struct target *target, struct failure *failure);
