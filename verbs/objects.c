@@ -92,6 +92,31 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
 }
 
+/*
+ * Since rdma-core 59. Its headers declare them with types that older ones lack, so they
+ * have their names in the object file only.
+ */
+struct ibv_dmah *alloc_dmah(struct ibv_context *context,
+			    struct pier_dmah_attr *attr) __asm__("ibv_alloc_dmah");
+int dealloc_dmah(struct ibv_dmah *dmah) __asm__("ibv_dealloc_dmah");
+struct ibv_mr *reg_mr_ex(struct ibv_pd *pd,
+			 struct pier_reg_attr *attr) __asm__("ibv_reg_mr_ex");
+
+struct ibv_dmah *alloc_dmah(struct ibv_context *context, struct pier_dmah_attr *attr)
+{
+	return pier_soft_provider.alloc_dmah(context, attr);
+}
+
+int dealloc_dmah(struct ibv_dmah *dmah)
+{
+	return pier_soft_provider.dealloc_dmah(dmah);
+}
+
+struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
+{
+	return pier_soft_provider.reg_mr_ex(pd, attr);
+}
+
 /* Address handles, and where a datagram came from. */
 
 /*

@@ -19,12 +19,10 @@ BODY(void *, no_object)
 	errno = EOPNOTSUPP;
 	return NULL;
 }
-REFUSE(void *, ibv_alloc_dmah, no_object)
 REFUSE(void *, ibv_import_device, no_object)
 REFUSE(void *, ibv_import_dm, no_object)
 REFUSE(void *, ibv_import_mr, no_object)
 REFUSE(void *, ibv_import_pd, no_object)
-REFUSE(void *, ibv_reg_mr_ex, no_object)
 
 BODY(int, no_function)
 {
@@ -32,7 +30,6 @@ BODY(int, no_function)
 	return EOPNOTSUPP;
 }
 REFUSE(int, ibv_attach_mcast, no_function)
-REFUSE(int, ibv_dealloc_dmah, no_function)
 REFUSE(int, ibv_detach_mcast, no_function)
 REFUSE(int, ibv_query_ece, no_function)
 REFUSE(int, ibv_set_ece, no_function)

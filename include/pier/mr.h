@@ -310,6 +310,19 @@ enum pier_ordering {
 	PIER_ORDERING_COMPLETIONS = 2,
 };
 
+/**
+ * TPH, the hints of PCI Express about the use of memory (PCI Express Base Specification,
+ * 6.17): with each access to the region the NIC sends such a hint, and the CPU may place
+ * the bytes in a cache accordingly. Hints never change the result of an access.
+ */
+enum pier_tph {
+	PIER_TPH_NONE = 0,	      /**< no hint */
+	PIER_TPH_BIDIRECTIONAL = 1,   /**< the CPU and the NIC use the bytes often */
+	PIER_TPH_REQUESTER = 2,	      /**< the NIC uses them often */
+	PIER_TPH_TARGET = 3,	      /**< the CPU uses them often */
+	PIER_TPH_TARGET_PRIORITY = 4, /**< the CPU uses them often and soon */
+};
+
 /** The most parts that a region can have, and the most ranges it can be made of. */
 #define PIER_MR_PARTS_MAX 1024
 
@@ -352,6 +365,21 @@ struct pier_mr_attr {
 	 * PIER_RELAXED_ORDERING=off ignores the flag.
 	 */
 	enum pier_ordering ordering;
+	/**
+	 * Other values than PIER_TPH_NONE allocate a DMA handle (ibv_alloc_dmah(3)),
+	 * which the region and its sub-regions keep, and register with it
+	 * (ibv_reg_mr_ex(3)). This requires libibverbs of rdma-core 59, a device whose
+	 * driver supports it, and requested_key 0. Each range then has a key of its own
+	 * or is part of one dma-buf. Data Direct engines accept no such handle. soft0
+	 * checks the values and ignores them.
+	 */
+	enum pier_tph tph;
+	/**
+	 * With a hint: the CPU (numbered as for sched_setaffinity(2)) whose cache the
+	 * bytes are for; the process must be allowed to run there. -1: none. Ignored
+	 * without a hint.
+	 */
+	int tph_cpu;
 };
 
 /**
@@ -366,6 +394,7 @@ static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
 	attr->policy = PIER_POLICY_DIRECT;
 	attr->split = PIER_SPLIT_SEAMS;
 	attr->mapping = PIER_MAPPING_AUTO;
+	attr->tph_cpu = -1;
 }
 
 /**
@@ -380,17 +409,18 @@ static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
  *
  * attr  borrowed for the call, as are the ranges
  *
- * Errors: -EINVAL size, a source, addressing, policy, split, page_size or access is not
- * possible, there are no ranges or more than PIER_MR_PARTS_MAX, a range is empty, iova
- * does not match the address modulo the page size, or a sum exceeds 64 bits; -ENOKEY
- * the requested key is in use; -EKEYREJECTED the requested key exceeds the device's
- * max_requested_key, or the device chooses all keys; -EOPNOTSUPP the device does not
- * support the access, no path that the policy accepts is possible, or the region needs
- * more parts than `split` allows; -E2BIG a range exceeds max_mr_size, or the region
- * needs more than PIER_MR_PARTS_MAX pieces; -ERANGE a range is outside its buffer or
- * allocation; -EBADF, -EFAULT, -ENOMEM, -EPERM and others as for pier_mr_reg(),
- * pier_mr_reg_dmabuf(), pier_mr_reg_buffer() and pier_buffer_wrap(). On failure nothing
- * stays registered.
+ * Errors: -EINVAL size, a source, addressing, policy, split, page_size, tph, tph_cpu or
+ * access is not possible, both a hint and a key are requested, there are no ranges or
+ * more than PIER_MR_PARTS_MAX, a range is empty, iova does not match the address modulo
+ * the page size, or a sum exceeds 64 bits; -ENOKEY the requested key is in use;
+ * -EKEYREJECTED the requested key exceeds the device's max_requested_key, or the device
+ * chooses all keys; -EOPNOTSUPP the device does not support the access, the device or
+ * libibverbs does not support a hint, no path that the policy accepts is possible, or the
+ * region needs more parts than `split` allows; -EPERM the process may not run on tph_cpu;
+ * -E2BIG a range exceeds max_mr_size, or the region needs more than PIER_MR_PARTS_MAX
+ * pieces; -ERANGE a range is outside its buffer or allocation; -EBADF, -EFAULT, -ENOMEM,
+ * -EPERM and others as for pier_mr_reg(), pier_mr_reg_dmabuf(), pier_mr_reg_buffer() and
+ * pier_buffer_wrap(). On failure nothing stays registered.
  */
 PIER_API int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 			      struct pier_mr **ret_mr);
@@ -399,7 +429,7 @@ PIER_API int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *att
  * Register [offset, offset + length) of a region again, as a sub-region with its own
  * access rights. It has the addresses of the region but different keys. A peer that has
  * a key of the sub-region gets the rights of the sub-region and no others. Policy,
- * mapping, split and ordering are those that were requested for the region.
+ * mapping, split, ordering and hint are those that were requested for the region.
  *
  * offset  in the region, in bytes
  * length  in bytes, more than 0

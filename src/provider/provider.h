@@ -37,6 +37,40 @@ struct pier_provider_counter {
 };
 
 /*
+ * struct ibv_dmah_init_attr and struct ibv_mr_init_attr, which the headers have since
+ * rdma-core 59; newer members of the latter, which no bit here announces, are left out.
+ */
+enum {
+	PIER_DMAH_CPU_ID = 1 << 0, /* IBV_DMAH_INIT_ATTR_MASK_... */
+	PIER_DMAH_PH = 1 << 1,
+	PIER_DMAH_TPH_MEM_TYPE = 1 << 2,
+
+	PIER_REG_IOVA = 1 << 0, /* IBV_REG_MR_MASK_... */
+	PIER_REG_ADDR = 1 << 1,
+	PIER_REG_FD = 1 << 2,
+	PIER_REG_FD_OFFSET = 1 << 3,
+	PIER_REG_DMAH = 1 << 4,
+};
+
+struct pier_dmah_attr {
+	uint32_t comp_mask;
+	uint32_t cpu_id;
+	uint8_t ph;	      /* the two bits of PCI Express */
+	uint8_t tph_mem_type; /* 0: volatile memory, 1: persistent memory */
+};
+
+struct pier_reg_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask;
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	struct ibv_dmah *dmah;
+};
+
+/*
  * The interface to a NIC: a table of libibverbs' own functions. Each member has the
  * signature, the return value and the errno of the libibverbs function of its name; see
  * ibv_reg_mr_iova(3) and so on. Post, poll and request-notify are not here: the channel
@@ -119,6 +153,11 @@ struct pier_provider {
 	struct ibv_mr *(*reg_data_direct_mr)(struct ibv_pd *pd, uint64_t offset,
 					     size_t length, uint64_t iova, int fd,
 					     int access);
+	/* Since rdma-core 59; EOPNOTSUPP without it. */
+	struct ibv_dmah *(*alloc_dmah)(struct ibv_context *context,
+				       struct pier_dmah_attr *attr);
+	int (*dealloc_dmah)(struct ibv_dmah *dmah);
+	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct pier_reg_attr *attr);
 	int (*dereg_mr)(struct ibv_mr *mr);
 	/* Of type 2, and bound by a request; NULL if the device has no windows. */
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);

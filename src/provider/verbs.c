@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
+
+#include <pier/backend.h>
 
 #include "mlx5.h"
 #include "provider.h"
@@ -64,6 +67,54 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return ibv_dealloc_mw(mw);
 }
 
+/*
+ * The functions of IBVERBS_1.15 (rdma-core 59), found at run time. A preloaded library
+ * comes first, as in ibverbs.c; libibverbs is open where there is a device of it.
+ */
+static void *find_newer(const char *name)
+{
+	void *function = dlvsym(RTLD_DEFAULT, name, "IBVERBS_1.15");
+	void *library;
+
+	if (function)
+		return function;
+	library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+	if (library) {
+		function = dlvsym(library, name, "IBVERBS_1.15");
+		dlclose(library);
+	}
+	if (function)
+		return function;
+	pier_fail(EOPNOTSUPP,
+		  "libibverbs.so.1 has no %s(): DMA handles came with "
+		  "rdma-core 59; install a newer one",
+		  name);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+static struct ibv_dmah *alloc_dmah(struct ibv_context *context,
+				   struct pier_dmah_attr *attr)
+{
+	__typeof__(&alloc_dmah) function = find_newer("ibv_alloc_dmah");
+
+	return function ? function(context, attr) : NULL;
+}
+
+static int dealloc_dmah(struct ibv_dmah *dmah)
+{
+	__typeof__(&dealloc_dmah) function = find_newer("ibv_dealloc_dmah");
+
+	return function ? function(dmah) : EOPNOTSUPP;
+}
+
+static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
+{
+	__typeof__(&reg_mr_ex) function = find_newer("ibv_reg_mr_ex");
+
+	return function ? function(pd, attr) : NULL;
+}
+
 #define MEMBER(name, ...) .name = ibv_##name,
 const struct pier_provider pier_verbs_provider = {
 	.name = "verbs",
@@ -78,6 +129,9 @@ const struct pier_provider pier_verbs_provider = {
 	.reg_mr = reg_mr,
 	.query_data_direct = pier_mlx5_query_data_direct,
 	.reg_data_direct_mr = pier_mlx5_reg_data_direct_mr,
+	.alloc_dmah = alloc_dmah,
+	.dealloc_dmah = dealloc_dmah,
+	.reg_mr_ex = reg_mr_ex,
 	.alloc_mw = alloc_mw,
 	.dealloc_mw = dealloc_mw,
 	.create_direct_qp = pier_mlx5_create_direct_qp,

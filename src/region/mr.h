@@ -98,6 +98,10 @@ struct pier_mr {
 	enum pier_mapping mapping;   /* the requested one */
 	enum pier_ordering ordering; /* the requested one */
 	enum pier_split split;
+	enum pier_tph tph; /* the requested one */
+	int tph_cpu;
+	/* With `tph`, once registered; a sub-region has that of its base. */
+	struct ibv_dmah *dmah;
 	struct pier_mr *base; /* the region that this is a sub-region of, or NULL */
 	atomic_uint children; /* sub-regions */
 	atomic_uint counters; /* counters that are bound to it */

@@ -128,6 +128,48 @@ static void set_part(const struct pier_part_request *segment, struct ibv_mr *mr,
 	};
 }
 
+static struct ibv_mr *reg_addr(const struct pier_part_request *segment, void *addr)
+{
+	const struct pier_mr *region = segment->region;
+	const struct pier_provider *provider = region->pd->device->provider;
+	struct pier_reg_attr attr = {
+		.comp_mask = PIER_REG_ADDR | PIER_REG_IOVA | PIER_REG_DMAH,
+		.addr = addr,
+		.length = segment->range.length,
+		.iova = segment->iova,
+		.access = (int)region->access,
+		.dmah = region->dmah,
+	};
+
+	if (region->dmah)
+		return provider->reg_mr_ex(region->pd->pd, &attr);
+	return provider->reg_mr(region->pd->pd, addr, attr.length, attr.iova,
+				attr.access);
+}
+
+static struct ibv_mr *reg_fd(const struct pier_part_request *segment, int fd,
+			     uint64_t offset)
+{
+	const struct pier_mr *region = segment->region;
+	const struct pier_provider *provider = region->pd->device->provider;
+	struct pier_reg_attr attr = {
+		.comp_mask = PIER_REG_FD | PIER_REG_FD_OFFSET | PIER_REG_IOVA |
+			     PIER_REG_DMAH,
+		.fd = fd,
+		.fd_offset = offset,
+		.length = segment->range.length,
+		.iova = segment->iova,
+		.access = (int)region->access,
+		.dmah = region->dmah,
+	};
+
+	if (region->dmah)
+		return provider->reg_mr_ex(region->pd->pd, &attr);
+	return (segment->data_direct ? provider->reg_data_direct_mr
+				     : provider->reg_dmabuf_mr)(
+		region->pd->pd, offset, attr.length, attr.iova, fd, attr.access);
+}
+
 /* addr: the CPU's, or with PIER_PATH_PEERMEM the device's */
 static int register_pages(const struct pier_part_request *segment, void *addr,
 			  enum pier_path path, struct pier_mr_part *ret_part)
@@ -145,7 +187,7 @@ static int register_pages(const struct pier_part_request *segment, void *addr,
 		return error;
 	pier_clear_error();
 	errno = 0;
-	mr = pd->device->provider->reg_mr(pd->pd, addr, length, segment->iova, access);
+	mr = reg_addr(segment, addr);
 	if (!mr)
 		return pier_fail_registration(pier_last_errno(), pd, length, path);
 	set_part(segment, mr, path, ret_part);
@@ -156,7 +198,6 @@ static int register_fd(const struct pier_part_request *segment, int fd, uint64_t
 		       struct pier_mr_part *ret_part)
 {
 	const struct pier_pd *pd = segment->region->pd;
-	const struct pier_provider *provider = pd->device->provider;
 	uint64_t length = segment->range.length, iova = segment->iova;
 	uint32_t access = segment->region->access;
 	int error = 0, refusal;
@@ -169,9 +210,7 @@ static int register_fd(const struct pier_part_request *segment, int fd, uint64_t
 		return error;
 	pier_clear_error();
 	errno = 0;
-	mr = (segment->data_direct ? provider->reg_data_direct_mr
-				   : provider->reg_dmabuf_mr)(pd->pd, offset, length,
-							      iova, fd, access);
+	mr = reg_fd(segment, fd, offset);
 	if (mr) {
 		set_part(segment, mr, PIER_PATH_DMABUF, ret_part);
 		return 0;
@@ -292,6 +331,11 @@ static int find_data_direct(const struct pier_part_request *segment,
 					 "%s reaches this memory over PCIe only through "
 					 "Data Direct",
 					 device->name);
+	if (!error && segment->region->dmah)
+		return pier_fail(EOPNOTSUPP,
+				 "%s reaches this memory over PCIe only through Data "
+				 "Direct, which takes no TPH hint",
+				 device->name);
 	*ret_data_direct = !error;
 	return 0;
 }

@@ -340,7 +340,8 @@ bool pier_device_joins(const struct pier_mr *region)
 {
 	const struct pier_device *device = region->pd->device;
 
-	return device->provider->reg_parts &&
+	/* reg_parts() takes no DMA handle. */
+	return device->provider->reg_parts && region->tph == PIER_TPH_NONE &&
 	       region->range_count <= device->provider->max_parts &&
 	       region->length <= device->limits.max_mr_size;
 }
@@ -429,6 +430,8 @@ static int new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	region->mapping = attr->mapping;
 	region->ordering = attr->ordering;
 	region->split = attr->split;
+	region->tph = attr->tph;
+	region->tph_cpu = attr->tph_cpu;
 	region->context = attr->context;
 	region->requested_key = attr->requested_key;
 	*ret_region = region;

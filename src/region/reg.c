@@ -20,7 +20,7 @@
 #include "reg.h"
 #include "sync.h"
 
-PIER_ASSERT_NO_PADDING(mr_attr, ordering);
+PIER_ASSERT_NO_PADDING(mr_attr, tph_cpu);
 
 /* Errors: -EINVAL not one of enum pier_policy. */
 static int check_policy(enum pier_policy policy)
@@ -28,6 +28,22 @@ static int check_policy(enum pier_policy policy)
 	if (policy >= PIER_POLICY_DIRECT && policy <= PIER_POLICY_BOUNCE)
 		return 0;
 	return pier_fail(EINVAL, "policy %d: not one of enum pier_policy", (int)policy);
+}
+
+static int check_tph(const struct pier_mr_attr *attr)
+{
+	if (attr->tph < PIER_TPH_NONE || attr->tph > PIER_TPH_TARGET_PRIORITY)
+		return pier_fail(EINVAL, "tph %d: not one of enum pier_tph",
+				 (int)attr->tph);
+	if (attr->tph == PIER_TPH_NONE)
+		return 0;
+	if (attr->tph_cpu < -1)
+		return pier_fail(EINVAL, "tph_cpu %d: neither a CPU nor -1",
+				 attr->tph_cpu);
+	if (attr->requested_key)
+		return pier_fail(EINVAL, "both a TPH hint and key %u are requested",
+				 attr->requested_key);
+	return 0;
 }
 
 static int check_choices(const struct pier_mr_attr *attr)
@@ -56,6 +72,7 @@ static int check_choices(const struct pier_mr_attr *attr)
 static int check_attr(const struct pier_mr_attr *attr)
 {
 	uint64_t page = pier_host_page();
+	int error;
 
 	if (!attr->ranges || attr->range_count == 0 ||
 	    attr->range_count > PIER_MR_PARTS_MAX)
@@ -68,7 +85,8 @@ static int check_attr(const struct pier_mr_attr *attr)
 				 "page_size %" PRIu64 " is not a power of two from the "
 				 "host's page of %" PRIu64 " on",
 				 attr->page_size, page);
-	return check_choices(attr);
+	error = check_tph(attr);
+	return error ? error : check_choices(attr);
 }
 
 int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr)
@@ -116,6 +134,9 @@ void pier_free_region(struct pier_mr *region)
 		release_range(&region->ranges[i]);
 	if (region->parts != &region->first)
 		free(region->parts);
+	/* If this fails, the kernel keeps the handle until the device is closed. */
+	if (region->dmah && !region->base)
+		region->pd->device->provider->dealloc_dmah(region->dmah);
 	free(region->window);
 	free(region);
 }
@@ -373,11 +394,45 @@ void pier_track_region(struct pier_mr *region)
 			  base ? &base->object : &region->pd->object);
 }
 
+/*
+ * mlx5 requires the hint itself, and either both the CPU and the kind of memory or
+ * neither (mlx5_ib_alloc_dmah() in the kernel).
+ */
+static int alloc_dmah(struct pier_mr *region)
+{
+	const struct pier_device *device = region->pd->device;
+	struct pier_dmah_attr attr = { .comp_mask = PIER_DMAH_PH };
+
+	if (region->tph == PIER_TPH_NONE)
+		return 0;
+	if (region->base) {
+		region->dmah = region->base->dmah;
+		return 0;
+	}
+	attr.ph = region->tph - PIER_TPH_BIDIRECTIONAL;
+	if (region->tph_cpu >= 0) {
+		attr.comp_mask |= PIER_DMAH_CPU_ID | PIER_DMAH_TPH_MEM_TYPE;
+		attr.cpu_id = region->tph_cpu;
+	}
+	pier_clear_error();
+	errno = 0;
+	region->dmah = device->provider->alloc_dmah(device->context, &attr);
+	if (region->dmah)
+		return 0;
+	return pier_fail_because(pier_last_errno(),
+				 "allocating a DMA handle for TPH hint %d, CPU %d, on %s",
+				 (int)region->tph, region->tph_cpu, device->name);
+}
+
 int pier_register_region(struct pier_mr *region)
 {
 	bool joins = region->key_plan != PIER_KEYS_OF_PARTS;
-	int error = joins ? join_ranges(region) : 0;
+	int error = alloc_dmah(region);
 
+	if (error)
+		return error;
+	if (joins)
+		error = join_ranges(region);
 	/* The driver did not join these ranges; keys of their own may still do. */
 	if (error == -EOPNOTSUPP && !region->requested_key &&
 	    region->split != PIER_SPLIT_NEVER) {

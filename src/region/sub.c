@@ -70,6 +70,8 @@ int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length, uint32
 		.mapping = mr->mapping,
 		.ordering = mr->ordering,
 		.split = mr->split,
+		.tph = mr->tph,
+		.tph_cpu = mr->tph_cpu,
 	};
 	struct pier_mr_range *ranges;
 	int error = pier_check_process(&mr->object);

@@ -180,6 +180,26 @@ static void requested_key_is_used(void **state)
 	assert_null(second);
 }
 
+static void peer_writes_into_hinted_region(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_mr_range range = range_of(&world->b);
+	struct pier_mr_attr attr = attr_of(&range);
+	struct pier_mr *mr = NULL;
+	int error;
+
+	attr.tph = PIER_TPH_TARGET;
+	error = pier_mr_reg_attr(world->b.pd, &attr, &mr);
+	if (error == -EOPNOTSUPP) {
+		assert_null(mr);
+		test_assert_sentence("allocating a DMA handle for TPH hint 3");
+		return;
+	}
+	expect_ok(error);
+	write_all(world, mr);
+	expect_ok(pier_mr_dereg(mr));
+}
+
 /* True if whole pages of this memory must get one key: see pier_mr_reg_attr(). */
 static bool must_join(struct end *end)
 {
@@ -307,6 +327,7 @@ int run_form_cases(void)
 		world_case(short_messages_arrive_with_every_addressing),
 		world_case(pointer_into_buffer_is_recognised),
 		world_case(requested_key_is_used),
+		world_case(peer_writes_into_hinted_region),
 		world_case(whole_pages_get_one_key),
 		world_case(on_demand_region_covers_unmapped_pages),
 		world_case(unsupported_access_is_refused),

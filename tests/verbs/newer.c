@@ -8,6 +8,7 @@
 
 #include "end.h"
 #include "src/provider/comp_counter.h"
+#include "src/provider/provider.h"
 
 enum {
 	ROUNDS = 20
@@ -266,29 +267,74 @@ static void allocated_buffers_are_registered(void **state)
 	assert_int_equal(ibv_close_device(context), 0);
 }
 
-/* Neither has a type in older headers. */
-static void newer_verbs_that_soft0_lacks_are_refused(void **state)
+static void dma_handle_is_kept_by_its_region(void **state)
 {
-	void *(*alloc)(void *, void *);
-	int (*export)(void *);
+	struct pier_dmah_attr hint = { .comp_mask = PIER_DMAH_PH, .ph = 4 };
+	struct pier_reg_attr region = {
+		.comp_mask = PIER_REG_ADDR | PIER_REG_DMAH,
+		.length = LENGTH,
+		.fd = -1,
+	};
+	struct ibv_dmah *(*alloc)(struct ibv_context *, struct pier_dmah_attr *);
+	int (*dealloc)(struct ibv_dmah *);
+	struct ibv_mr *(*reg)(struct ibv_pd *, struct pier_reg_attr *);
 	struct ibv_context *context = open_soft0();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	char memory[LENGTH];
+	struct ibv_mr *mr;
 
 	(void)state;
 	*(void **)&alloc = dlvsym(RTLD_DEFAULT, "ibv_alloc_dmah", "IBVERBS_1.15");
+	*(void **)&dealloc = dlvsym(RTLD_DEFAULT, "ibv_dealloc_dmah", "IBVERBS_1.15");
+	*(void **)&reg = dlvsym(RTLD_DEFAULT, "ibv_reg_mr_ex", "IBVERBS_1.15");
+	assert_true(alloc && dealloc && reg);
+	assert_null(alloc(context, &hint));
+	assert_int_equal(errno, EINVAL);
+	hint.ph = 3;
+	/* A CPU without a kind of memory. */
+	hint.comp_mask = PIER_DMAH_PH | PIER_DMAH_CPU_ID;
+	assert_null(alloc(context, &hint));
+	assert_int_equal(errno, EINVAL);
+	hint.comp_mask = PIER_DMAH_PH;
+	region.dmah = alloc(context, &hint);
+	assert_non_null(region.dmah);
+	region.addr = memory;
+	mr = reg(pd, &region);
+	assert_non_null(mr);
+	assert_ptr_equal(mr->addr, memory);
+	assert_int_equal(mr->length, LENGTH);
+	assert_int_equal(dealloc(region.dmah), EBUSY);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	region.comp_mask |= PIER_REG_FD; /* and an address */
+	assert_null(reg(pd, &region));
+	assert_int_equal(errno, EINVAL);
+	region.comp_mask = 1 << 5; /* a buffer of ibv_alloc_buf(3) */
+	assert_null(reg(pd, &region));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(dealloc(region.dmah), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
+/* Older headers do not declare it. */
+static void newer_verbs_that_soft0_lacks_are_refused(void **state)
+{
+	int (*export)(void *);
+
+	(void)state;
 	*(void **)&export = dlvsym(RTLD_DEFAULT, "ibv_dm_export_dmabuf_fd",
 				   "IBVERBS_1.16");
-	assert_true(alloc && export);
-	assert_no_object(alloc(context, NULL));
+	assert_non_null(export);
 	errno = 0;
 	assert_int_equal(export(NULL), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
-	assert_int_equal(ibv_close_device(context), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(allocated_buffers_are_registered),
+		cmocka_unit_test(dma_handle_is_kept_by_its_region),
 		cmocka_unit_test(newer_verbs_that_soft0_lacks_are_refused),
 		cmocka_unit_test(counters_count_each_kind_of_operation),
 		cmocka_unit_test(counters_count_failures_apart),

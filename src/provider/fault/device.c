@@ -202,6 +202,38 @@ static struct ibv_mr *reg_data_direct_mr(struct ibv_pd *pd, uint64_t offset,
 		      length, iova, fd, access);
 }
 
+/* None of the personas has DMA handles. */
+static struct ibv_dmah *alloc_dmah(struct ibv_context *ibv, struct pier_dmah_attr *attr)
+{
+	struct fault_context *context = fault_context(ibv);
+
+	if (!context->plan.persona)
+		return context->beneath->alloc_dmah(context->under, attr);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+/* Counts as the older call for the same memory. */
+static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
+{
+	bool dmabuf = attr->comp_mask & PIER_REG_FD;
+	struct fault_mr *mr = fault_allocate(
+		pd->context, dmabuf ? FAULT_REG_DMABUF_MR : FAULT_REG_MR, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->under =
+		fault_context(pd->context)->beneath->reg_mr_ex(fault_pd(pd)->under, attr);
+	if (!wrap_mr(pd, mr))
+		return NULL;
+	if (dmabuf)
+		pier_fault_reach_dmabuf(mr, attr->fd, attr->fd_offset, attr->length,
+					attr->iova);
+	else
+		pier_fault_reach_region(mr, attr->addr, attr->length, attr->iova);
+	return &mr->ibv;
+}
+
 static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_part *parts,
 				uint32_t count, uint64_t iova, int access,
 				const uint32_t *key)
@@ -289,6 +321,8 @@ static const struct pier_provider everything = {
 	.reg_dmabuf_mr = reg_dmabuf_mr,
 	.query_data_direct = query_data_direct,
 	.reg_data_direct_mr = reg_data_direct_mr,
+	.alloc_dmah = alloc_dmah,
+	.reg_mr_ex = reg_mr_ex,
 	.reg_parts = reg_parts,
 	.dereg_mr = dereg_mr,
 	.alloc_mw = alloc_mw,
@@ -321,6 +355,8 @@ static struct pier_provider provider_over(const struct pier_provider *beneath,
 	provider.takes_memfd = beneath->takes_memfd;
 	provider.max_parts = beneath->max_parts;
 	provider.max_key = beneath->max_key;
+	/* A handle is the one beneath. */
+	provider.dealloc_dmah = beneath->dealloc_dmah;
 	if (!beneath->get_async_event && !pier_fault_plans(plan, FAULT_ASYNC)) {
 		provider.get_async_event = NULL;
 		provider.ack_async_event = NULL;

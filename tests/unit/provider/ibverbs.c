@@ -20,6 +20,7 @@ int run_first_example(void);
 #include "examples/first.c"
 #undef main
 
+static bool lacks_dma_handles;
 static const char *mode;
 static int opened;
 static char logged[1024];
@@ -42,6 +43,8 @@ void *__wrap_dlopen(const char *file, int flags)
 void *__wrap_dlvsym(void *library, const char *name, const char *version)
 {
 	if (strcmp(mode, "old") == 0 && strcmp(version, "IBVERBS_1.12") == 0)
+		return NULL;
+	if (lacks_dma_handles && strcmp(version, "IBVERBS_1.15") == 0)
 		return NULL;
 	return __real_dlvsym(library, name, version);
 }
@@ -128,6 +131,36 @@ static void static_rate_is_accepted(void **state)
 	expect_ok(pier_device_close(device));
 }
 
+/* A libibverbs that pier accepts may lack them. */
+static void dma_handles_need_a_newer_one(void **state)
+{
+	static char memory[4096];
+	struct pier_mr_range range = pier_mr_range_host(memory, sizeof(memory));
+	struct pier_mr_attr attr;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_mr *mr;
+
+	(void)state;
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.tph = PIER_TPH_TARGET;
+	expect_ok(pier_mr_reg_attr(pd, &attr, &mr));
+	expect_ok(pier_mr_dereg(mr));
+	if (strcmp(mode, "found") == 0) {
+		lacks_dma_handles = true;
+		expect_result(pier_mr_reg_attr(pd, &attr, &mr), -EOPNOTSUPP);
+		test_assert_sentence("has no ibv_alloc_dmah(): DMA handles came with "
+				     "rdma-core 59");
+		lacks_dma_handles = false;
+	}
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -136,6 +169,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(sentence_names_the_packages),
 		cmocka_unit_test(example_writes),
 		cmocka_unit_test(static_rate_is_accepted),
+		cmocka_unit_test(dma_handles_need_a_newer_one),
 	};
 
 	mode = argc > 1 ? argv[1] : "found";

@@ -9,6 +9,7 @@
 #include "tests/support/random.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,6 +38,9 @@ static struct {
 	int refusal;
 	int failing; /* the registration with this number fails with EIO, counted from 1
 		      */
+	int handles; /* DMA handles that exist */
+	int registrations; /* with one */
+	struct pier_dmah_attr dmah_attr;
 	uint64_t padding; /* arguments of the last call of the provider */
 } fixture;
 
@@ -62,6 +66,36 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t l
 	return NULL;
 }
 
+static struct ibv_dmah *alloc_dmah(struct ibv_context *context,
+				   struct pier_dmah_attr *attr)
+{
+	struct ibv_dmah *dmah;
+
+	if (--fixture.failing == 0) {
+		errno = EIO;
+		return NULL;
+	}
+	dmah = fixture.real->alloc_dmah(context, attr);
+	fixture.dmah_attr = *attr;
+	fixture.handles += dmah != NULL;
+	return dmah;
+}
+
+/* Fails while a region has the handle. */
+static int dealloc_dmah(struct ibv_dmah *dmah)
+{
+	expect_result(fixture.real->dealloc_dmah(dmah), 0);
+	fixture.handles--;
+	return 0;
+}
+
+static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
+{
+	fixture.registrations++;
+	assert_true(attr->comp_mask & PIER_REG_DMAH);
+	return fixture.real->reg_mr_ex(pd, attr);
+}
+
 static void record_padding(struct ibv_mr *mr, uint64_t length)
 {
 	fixture.padding = length;
@@ -83,6 +117,9 @@ static int setup(void **state)
 	fixture.provider.reg_mr = reg_mr;
 	fixture.provider.reg_dmabuf_mr = reg_dmabuf_mr;
 	fixture.provider.set_padding = record_padding;
+	fixture.provider.alloc_dmah = alloc_dmah;
+	fixture.provider.dealloc_dmah = dealloc_dmah;
+	fixture.provider.reg_mr_ex = reg_mr_ex;
 	fixture.provider.reg_parts = NULL;
 	fixture.provider.max_parts = fixture.provider.max_key = 0;
 	fixture.device->provider = &fixture.provider;
@@ -325,6 +362,79 @@ static void begins_at_the_requested_iova(void **state)
 	attr.iova = UINT64_MAX - fixture.page + 1 + 5;
 	range.length = fixture.page;
 	refuse(&attr, EINVAL, "overflow 64 bits");
+}
+
+static int own_cpu(void)
+{
+	cpu_set_t allowed;
+	int cpu = 0;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+	while (!CPU_ISSET(cpu, &allowed))
+		cpu++;
+	return cpu;
+}
+
+/* All parts and sub-regions of a region have its handle. */
+static void registers_with_a_hint(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(fixture.memory + 5, 500),
+		pier_mr_range_buffer(fixture.buffer, 7, 500),
+	};
+	struct pier_mr_attr attr = attr_of(ranges, 2);
+	struct pier_mr *mr, *sub;
+	const uint32_t all = PIER_DMAH_PH | PIER_DMAH_CPU_ID | PIER_DMAH_TPH_MEM_TYPE;
+
+	(void)state;
+	fixture.provider.reg_parts = fixture.real->reg_parts;
+	fixture.provider.max_parts = fixture.real->max_parts;
+	for (int tph = PIER_TPH_BIDIRECTIONAL; tph <= PIER_TPH_TARGET_PRIORITY; tph++) {
+		attr.tph = (enum pier_tph)tph;
+		attr.tph_cpu = tph % 2 ? own_cpu() : -1;
+		fixture.registrations = 0;
+		mr = reg(&attr);
+		assert_int_equal(pier_mr_parts(mr), 2);
+		assert_int_equal(fixture.registrations, 2);
+		assert_int_equal(fixture.dmah_attr.comp_mask,
+				 tph % 2 ? all : PIER_DMAH_PH);
+		assert_int_equal(fixture.dmah_attr.ph, tph - 1);
+		if (tph % 2)
+			assert_int_equal(fixture.dmah_attr.cpu_id, own_cpu());
+		expect_ok(pier_mr_reg_sub(mr, 100, 300, PIER_ACCESS_REMOTE_READ, &sub));
+		assert_int_equal(fixture.registrations, 3);
+		assert_int_equal(fixture.handles, 1);
+		expect_ok(pier_mr_dereg(sub));
+		assert_int_equal(fixture.handles, 1);
+		expect_ok(pier_mr_dereg(mr));
+		assert_int_equal(fixture.handles, 0);
+	}
+}
+
+static void refuses_a_hint(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory, 100);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+
+	(void)state;
+	REFUSE(tph, PIER_TPH_TARGET_PRIORITY + 1, EINVAL, "tph 5");
+	attr.tph = PIER_TPH_TARGET;
+	attr.tph_cpu = -2;
+	refuse(&attr, EINVAL, "tph_cpu -2");
+	attr.tph_cpu = 1 << 20;
+	refuse(&attr, EPERM, "may not run on CPU 1048576");
+	attr.tph_cpu = -1;
+	attr.requested_key = 1;
+	refuse(&attr, EINVAL, "both a TPH hint and key 1");
+	attr.requested_key = 0;
+	fixture.failing = 1;
+	refuse(&attr, EIO, "allocating a DMA handle for TPH hint 3");
+	fixture.failing = 0;
+	/* The handle ends with a failed registration. */
+	range.addr = (void *)(uintptr_t)16;
+	refuse(&attr, EFAULT, "not mapped");
+	assert_int_equal(fixture.registrations, 1);
+	assert_int_equal(fixture.handles, 0);
 }
 
 /* Elements of a range in one part have the address and key of the memory. */
@@ -756,6 +866,8 @@ int main(void)
 		CASE(registers_every_kind_of_source),
 		CASE(keeps_the_buffer_that_a_pointer_is_in),
 		CASE(begins_at_the_requested_iova),
+		CASE(registers_with_a_hint),
+		CASE(refuses_a_hint),
 		CASE(joins_ranges_as_parts),
 		CASE(refuses_parts_if_forbidden),
 		CASE(failed_vector_leaves_nothing_behind),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -193,6 +195,98 @@ struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_
 	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
 }
 
+struct soft_dmah {
+	struct ibv_context *context; /* the only member of struct ibv_dmah */
+	atomic_uint users;	     /* regions */
+};
+
+/* The rules of UVERBS_METHOD_DMAH_ALLOC and of mlx5_ib_alloc_dmah() in the kernel. */
+static int check_dmah(const struct pier_dmah_attr *attr)
+{
+	const uint32_t both = PIER_DMAH_CPU_ID | PIER_DMAH_TPH_MEM_TYPE;
+	uint32_t given = attr->comp_mask & both;
+	cpu_set_t allowed;
+
+	if (attr->comp_mask & ~(both | PIER_DMAH_PH))
+		return pier_fail(EOPNOTSUPP, "soft0: comp_mask %#x of a DMA handle",
+				 attr->comp_mask);
+	if (!(attr->comp_mask & PIER_DMAH_PH) || attr->ph > 3 ||
+	    (given && given != both) || (given && attr->tph_mem_type > 1))
+		return pier_fail(EINVAL, "soft0: a DMA handle needs a hint from 0 to 3, "
+					 "and a CPU and a kind of memory together");
+	if (given && (attr->cpu_id >= CPU_SETSIZE ||
+		      sched_getaffinity(0, sizeof(allowed), &allowed) ||
+		      !CPU_ISSET(attr->cpu_id, &allowed)))
+		return pier_fail(EPERM, "soft0: the process may not run on CPU %u",
+				 attr->cpu_id);
+	return 0;
+}
+
+struct ibv_dmah *pier_soft_alloc_dmah(struct ibv_context *context,
+				      struct pier_dmah_attr *attr)
+{
+	int error = check_dmah(attr);
+	struct soft_dmah *dmah = error ? NULL : calloc(1, sizeof(*dmah));
+
+	if (!dmah)
+		return pier_null_with(error ? error : -ENOMEM);
+	dmah->context = context;
+	return (struct ibv_dmah *)dmah;
+}
+
+int pier_soft_dealloc_dmah(struct ibv_dmah *ibv_dmah)
+{
+	struct soft_dmah *dmah = (struct soft_dmah *)ibv_dmah;
+
+	if (atomic_load(&dmah->users) > 0)
+		return -pier_fail(EBUSY, "soft0: regions still use the DMA handle");
+	free(dmah);
+	return 0;
+}
+
+/* One of host memory or an fd, as in libibverbs' own reg_mr_ex(). */
+static int check_reg_attr(const struct pier_reg_attr *attr)
+{
+	const uint64_t of_fd = PIER_REG_FD | PIER_REG_FD_OFFSET;
+	uint64_t memory = attr->comp_mask & (PIER_REG_ADDR | of_fd);
+
+	if (attr->comp_mask & ~(PIER_REG_ADDR | of_fd | PIER_REG_IOVA | PIER_REG_DMAH))
+		return pier_fail(EOPNOTSUPP, "soft0: comp_mask %#llx of a region",
+				 (unsigned long long)attr->comp_mask);
+	if (memory == PIER_REG_ADDR ||
+	    (memory == of_fd && (attr->comp_mask & PIER_REG_IOVA)))
+		return 0;
+	return pier_fail(EINVAL,
+			 "soft0: comp_mask %#llx: a region has an address, or an "
+			 "fd, offset and iova",
+			 (unsigned long long)attr->comp_mask);
+}
+
+struct ibv_mr *pier_soft_reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
+{
+	int error = check_reg_attr(attr);
+	struct ibv_mr *mr;
+
+	if (error)
+		return pier_null_with(error);
+	if (attr->comp_mask & PIER_REG_FD)
+		mr = pier_soft_reg_dmabuf_mr(pd, attr->fd_offset, attr->length,
+					     attr->iova, attr->fd, attr->access);
+	else
+		mr = pier_soft_reg_mr(pd, attr->addr, attr->length,
+				      attr->comp_mask & PIER_REG_IOVA
+					      ? attr->iova
+					      : (uintptr_t)attr->addr,
+				      attr->access);
+	if (mr && (attr->comp_mask & PIER_REG_DMAH)) {
+		struct soft_dmah *dmah = (struct soft_dmah *)attr->dmah;
+
+		((struct soft_mr *)mr)->dmah = dmah;
+		atomic_fetch_add(&dmah->users, 1);
+	}
+	return mr;
+}
+
 void pier_soft_set_padding(struct ibv_mr *ibv_mr, uint64_t length)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
@@ -249,6 +343,8 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	if (user)
 		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
 	atomic_fetch_sub(&pd->users, 1);
+	if (mr->dmah)
+		atomic_fetch_sub(&mr->dmah->users, 1);
 	pier_soft_free_mr(mr);
 	return 0;
 }

@@ -12,6 +12,8 @@
 
 struct pier_provider_counter;
 struct pier_provider_part;
+struct pier_dmah_attr;
+struct pier_reg_attr;
 
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 				   const struct pier_provider_part *parts, uint32_t count,
@@ -20,6 +22,15 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, int access);
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
+
+/*
+ * The device model has no PCIe: a DMA handle's values are checked as in the kernel, and
+ * have no effect.
+ */
+struct ibv_dmah *pier_soft_alloc_dmah(struct ibv_context *context,
+				      struct pier_dmah_attr *attr);
+int pier_soft_dealloc_dmah(struct ibv_dmah *dmah);
+struct ibv_mr *pier_soft_reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
 
 /*

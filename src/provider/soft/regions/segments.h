@@ -51,6 +51,7 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
+	struct soft_dmah *dmah;		       /* see region.c, or NULL */
 	struct pier_list grants;	       /* that peers have; link/grant.h */
 	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
