@@ -4,13 +4,13 @@
 Programs of others with memory of a GPU, the fake CUDA driver's, which they register by
 ibv_reg_mr(): without libpier-dmabuf they fail, with it they run. usage: test_cuda.py DEVICE
 
-The environment: PIER, PIER_DMABUF_LIBRARY, PIER_VERBS_LIBRARY, and PIER_PERFTEST, what
-build_perftest has left.
+The environment is that of gpu.py, and PIER_PERFTEST, what build_perftest has left.
 """
 
 import os
 import pathlib
 
+import gpu
 from judge import DEVICE, Judge, Outcome, Place, skip_everything
 from programs import run_pair
 
@@ -24,16 +24,13 @@ REGIONS = 2
 PERFTEST = pathlib.Path(os.environ["PIER_PERFTEST"])
 # Of the guest's rxe: dma-bufs that the kernel has registered.
 COUNTER = pathlib.Path("/sys/module/rdma_rxe/parameters/dmabuf_registered")
-# `pier run` has no soft0 with --dmabuf: nobody needs both.
-WITH = [os.environ["PIER"], "run", "--dmabuf", "--"] if DEVICE != "soft0" else [
-    "env", "LD_PRELOAD=%s:%s" % (os.environ["PIER_DMABUF_LIBRARY"], os.environ["PIER_VERBS_LIBRARY"])]
 
 
-def perftest(command, prefix, env):
+def perftest(command, wrap, env):
     name, *options = command.split()
-    common = [*prefix, PERFTEST / name, "--use_cuda=0", *options, "-d", DEVICE, "-F", "-p"]
-    return run_pair(lambda port: [*common, str(port)],
-                    lambda port: [*common, str(port), "127.0.0.1"],
+    common = [PERFTEST / name, "--use_cuda=0", *options, "-d", DEVICE, "-F", "-p"]
+    return run_pair(lambda port: wrap([*common, str(port)]),
+                    lambda port: wrap([*common, str(port), "127.0.0.1"]),
                     {"LD_LIBRARY_PATH": str(PERFTEST / "lib"), **env})
 
 
@@ -42,7 +39,7 @@ def kernel_count():
 
 
 def refused(command):
-    outcome = perftest(command, [], {})
+    outcome = perftest(command, list, {})
     right = outcome.state == "fails" and "Couldn't allocate MR" in outcome.text
     return Outcome("passes" if right else "fails", outcome.text)
 
@@ -50,14 +47,11 @@ def refused(command):
 def registered(command, report):
     """It runs, and its regions are dma-bufs, to the library and to the kernel."""
     before = kernel_count()
-    outcome = perftest(command, WITH, {"PIER_DMABUF_REPORT": str(report)})
-    lines = report.read_text().splitlines() if report.exists() else []
-    report.unlink(missing_ok=True)
-    good = [line for line in lines if line.split("\t")[7] == "dma-buf" and line.split("\t")[10] == "0"]
-    of_kernel = kernel_count() - before
-    text = "\n".join([outcome.text, *lines, "registered by the kernel: %d" % of_kernel])
-    right = len(lines) == len(good) == REGIONS and of_kernel == (0 if DEVICE == "soft0" else REGIONS)
-    return Outcome(outcome.state if right else "fails", text)
+    outcome = perftest(command, gpu.with_library, {"PIER_DMABUF_REPORT": str(report)})
+    count = kernel_count() - before
+    outcome = gpu.check_regions(outcome, report, REGIONS, ["registered by the kernel: %d" % count])
+    right = DEVICE == "soft0" or count == REGIONS
+    return Outcome(outcome.state if right else "fails", outcome.text)
 
 
 def main():

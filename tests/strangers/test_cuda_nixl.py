@@ -4,16 +4,15 @@
 UCX in the wheel of NIXL with memory of the fake CUDA driver, which gives it no dma-bufs:
 it registers that memory only if it finds peer memory. usage: test_cuda_nixl.py DEVICE
 
-The environment: PIER, PIER_DMABUF_LIBRARY, PIER_VERBS_LIBRARY, PIER_FAKE_DRIVERS, and
-PIER_TEST_NIXL_WHEELS, where the wheel is kept.
+The environment is that of gpu.py, and PIER_TEST_NIXL_WHEELS, where the wheel is kept.
 """
 
 import os
-import pathlib
 import sys
 
+import gpu
 from judge import HERE, Judge, Outcome, Place, skip_everything
-from programs import run
+from programs import run_alone
 
 sys.path.insert(0, str(HERE.parent / "nixl"))
 import wheels  # noqa: E402
@@ -21,40 +20,23 @@ import wheels  # noqa: E402
 VERSION = "1.5.1"
 
 
-def driver_folder(place):
-    """The fake libmlx5 is not for UCX."""
-    folder = place / "drivers"
-    folder.mkdir()
-    for name in "libcuda.so.1", "libnvidia-ml.so.1":
-        (folder / name).symlink_to(pathlib.Path(os.environ["PIER_FAKE_DRIVERS"], name))
-    return folder
-
-
 def nixl(path, drivers, report, mode):
-    """Its output, whether it succeeded, and the lines of the report."""
+    """The outcome. UCX connects agents of one process, too, by the NIC."""
     env = wheels.environment(
         path, LD_LIBRARY_PATH=str(drivers), PIER_DMABUF_REPORT=str(report), PIER_PRELOAD=mode,
         UCX_TLS="rc_v,cuda_copy", UCX_CUDA_COPY_DMABUF="n")
-    # The order is the order of the loader.
-    command = ["env", "LD_PRELOAD=%s:%s" % (os.environ["PIER_DMABUF_LIBRARY"], os.environ["PIER_VERBS_LIBRARY"]),
-               sys.executable, "-B", HERE / "nixl_vram.py"]
-    succeeded, text = run(command, env)
-    lines = report.read_text().splitlines() if report.exists() else []
-    report.unlink(missing_ok=True)
-    return succeeded, "\n".join([text, *lines]), lines
+    return run_alone(gpu.with_library([sys.executable, "-B", HERE / "nixl_vram.py"]), env)
 
 
-def without_answer(*arguments):
+def without_answer(path, drivers, report):
     """UCX takes the NIC for one that reaches no memory of a GPU, and copies it."""
-    _, text, lines = nixl(*arguments, "on")
-    return Outcome("passes" if "registered server" in text and not lines else "fails", text)
+    text = nixl(path, drivers, report, "on").text
+    outcome = Outcome("passes" if "registered server" in text else "fails", text)
+    return gpu.check_regions(outcome, report, 0)
 
 
-def with_answer(*arguments):
-    succeeded, text, lines = nixl(*arguments, "peermem")
-    good = [line for line in lines if line.split("\t")[7] == "dma-buf" and line.split("\t")[10] == "0"]
-    right = succeeded and "the bytes are right" in text and len(good) == len(lines) == 2
-    return Outcome("passes" if right else "fails", text)
+def with_answer(path, drivers, report):
+    return gpu.check_regions(nixl(path, drivers, report, "peermem"), report, 2)
 
 
 def main():
@@ -64,7 +46,7 @@ def main():
     except wheels.Unavailable as problem:
         skip_everything("no wheel of NIXL: %s" % problem)
     with Place() as place:
-        arguments = path, driver_folder(place), place / "report"
+        arguments = path, gpu.driver_folder(place), place / "report"
         judge.run("PIER_PRELOAD=on: nothing is registered", lambda: without_answer(*arguments))
         judge.run("PIER_PRELOAD=peermem: UCX registers", lambda: with_answer(*arguments))
     judge.end()

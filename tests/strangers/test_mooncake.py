@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mooncake's transfer engine, its wheel from PyPI, over RDMA. usage: test_mooncake.py DEVICE
 
-The wheel is kept in $PIER_STRANGERS.
+The wheel is kept in $PIER_STRANGERS. If gpu.py has its environment, it also moves memory of the
+fake CUDA driver, without and with libpier-dmabuf.
 """
 
 import os
@@ -11,6 +12,7 @@ import re
 import subprocess
 import time
 
+import gpu
 from judge import DEVICE, HERE, Judge, Outcome, Place, skip_everything
 from programs import SECONDS, Running
 
@@ -50,14 +52,14 @@ def wait_for_target(target, until):
     return None
 
 
-def transfer(python):
+def transfer(python, memory="host", wrap=list, env=None):
     until = time.monotonic() + SECONDS
-    command = [python, "-B", HERE / "mooncake_end.py", DEVICE]
-    target, initiator = Running(command, stdin=subprocess.PIPE), None
+    command = wrap([python, "-B", HERE / "mooncake_end.py", memory, DEVICE])
+    target, initiator = Running(command, env, stdin=subprocess.PIPE), None
     try:
         found = wait_for_target(target, until)
         if found:
-            initiator = Running([*command, *found, *SIZES])
+            initiator = Running([*command, *found, *SIZES], env)
             initiator.wait(until)
         target.process.stdin.close()
         target.wait(until)
@@ -69,13 +71,32 @@ def transfer(python):
     return Outcome("passes" if passed else "fails", text)
 
 
+def cuda_without(python, env):
+    outcome = transfer(python, "cuda", env=env)
+    right = outcome.state == "fails" and re.search("^register_memory: ", outcome.text, re.MULTILINE)
+    return Outcome("passes" if right else "fails", outcome.text)
+
+
+def cuda_with(python, env, report):
+    env = {**env, "PIER_DMABUF_REPORT": str(report)}
+    return gpu.check_regions(transfer(python, "cuda", gpu.with_library, env), report, 2)
+
+
+def judge_cuda(judge, python, place):
+    env = {"LD_LIBRARY_PATH": str(gpu.driver_folder(place))}
+    judge.run("memory of a GPU without libpier-dmabuf", lambda: cuda_without(python, env))
+    judge.run("memory of a GPU with libpier-dmabuf", lambda: cuda_with(python, env, place / "report"))
+
+
 def main():
     judge = Judge("mooncake")
     name = "TransferEngine over rdma"
     if not judge.is_unused(name):
         python = installed_python()
-        with Place():
+        with Place() as place:
             judge.judge(name, transfer(python))
+            if "PIER_DMABUF_LIBRARY" in os.environ:
+                judge_cuda(judge, python, place)
     judge.end()
 
 
