@@ -259,6 +259,13 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
             self.failed(2, "a quote %s is not closed" % ("'" if "'" in shell else '"'),
                         "--rsh", shell, "source", "somewhere:x")
 
+    def test_a_shell_that_closes_its_output_is_stopped(self):
+        self.file("source", 10)
+        shell = self.file("shell", b"#!/bin/sh\nexec sleep 600 >&-\n")
+        shell.chmod(0o755)
+        self.failed(4, "somewhere ended .*: .*shell closed its output and did not end$",
+                    "--rsh", "./shell", "source", "somewhere:x")
+
     def test_an_unknown_host_is_reported(self):
         self.file("source", 10)
         self.failed(4, "nowhere ended .*stub_shell exited with status 255",

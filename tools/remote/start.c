@@ -405,13 +405,14 @@ bool remote_ends_within(const struct remote *remote, int ms)
 	return remote->pid <= 0 || ended_within(remote->pid, ms);
 }
 
-/* Returns the wait status. */
-static int reap_server(pid_t pid, int waited_ms)
+/* Returns the wait status. ret_stopped: by this process, because it did not end */
+static int reap_server(pid_t pid, int waited_ms, bool *ret_stopped)
 {
 	int left_ms = waited_ms < EXIT_WAIT_MS ? EXIT_WAIT_MS - waited_ms : 0;
 	int status = 0;
 
-	if (!ended_within(pid, left_ms)) {
+	*ret_stopped = !ended_within(pid, left_ms);
+	if (*ret_stopped) {
 		kill(pid, SIGTERM);
 		if (!ended_within(pid, TERM_MS))
 			kill(pid, SIGKILL);
@@ -425,14 +426,18 @@ static int reap_server(pid_t pid, int waited_ms)
 static void wait_for_server(struct remote *remote, int waited_ms, char *ret_how,
 			    size_t size)
 {
+	bool stopped;
 	int status;
 
 	ret_how[0] = '\0';
 	if (remote->pid <= 0)
 		return;
-	status = reap_server(remote->pid, waited_ms);
+	status = reap_server(remote->pid, waited_ms, &stopped);
 	remote->pid = 0;
-	if (WIFSIGNALED(status))
+	if (stopped)
+		snprintf(ret_how, size, "%s closed its output and did not end",
+			 remote->command);
+	else if (WIFSIGNALED(status))
 		snprintf(ret_how, size, "%s was killed by signal %d (%s)",
 			 remote->command, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 127 && !remote->local)
