@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <link.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/loaded.h"
 #include "core/log.h"
 #include "preload.h"
 
@@ -42,19 +43,16 @@ enum preload_mode preload_mode(void)
 	return settings.mode;
 }
 
-static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
+static bool is_driver_loaded(void)
 {
 	static const char *const drivers[] = { "libcuda.so", "libamdhip64.so",
 					       "libze_loader.so" };
-	const char *slash = strrchr(info->dlpi_name, '/');
-	const char *file = slash ? slash + 1 : info->dlpi_name;
+	char path[PATH_MAX];
 
-	(void)size;
-	(void)unused;
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
-		if (strncmp(file, drivers[i], strlen(drivers[i])) == 0)
-			return 1;
-	return 0;
+		if (pier_find_loaded(drivers[i], NULL, path, sizeof(path)))
+			return true;
+	return false;
 }
 
 bool preload_search_driver(unsigned long long count, atomic_ullong *ret_searched)
@@ -62,7 +60,7 @@ bool preload_search_driver(unsigned long long count, atomic_ullong *ret_searched
 	if (preload_mode() == PRELOAD_OFF)
 		return false;
 	/* Drivers stay loaded: their threads do not end. */
-	if (settings.more_backends || dl_iterate_phdr(is_driver, NULL))
+	if (settings.more_backends || is_driver_loaded())
 		count = PRELOAD_FOUND;
 	atomic_store(ret_searched, count);
 	return count == PRELOAD_FOUND;

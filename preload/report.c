@@ -53,14 +53,35 @@ static bool is_new(uint64_t cause)
 	return false;
 }
 
+static bool had_stderr;
+
+static __attribute__((constructor)) void look_at_stderr(void)
+{
+	had_stderr = fcntl(STDERR_FILENO, F_GETFD) >= 0;
+}
+
+/*
+ * Whether fd 2 is standard error, and not a file or socket of the program. It is that if
+ * the process began without fd 2, or closed it; most fds of programs are closed on exec,
+ * and standard error is not.
+ */
+static bool is_stderr(void)
+{
+	int flags = fcntl(STDERR_FILENO, F_GETFD);
+
+	return had_stderr && flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
 void preload_complain(const char *outcome, const char *sentence)
 {
 	int error = errno;
 	char line[LINE_MAX_BYTES];
 	int length;
 
-	if (!is_new(hash_cause(sentence)))
+	if (!is_stderr() || !is_new(hash_cause(sentence))) {
+		errno = error;
 		return;
+	}
 	length = snprintf(line, sizeof(line), "pier: memory of a GPU was %s: %s\n",
 			  outcome, sentence);
 	if (length >= (int)sizeof(line))
@@ -98,13 +119,17 @@ static void flatten(char *text)
 static void append(const char *line, size_t length)
 {
 	const char *path = report_path();
+	/* O_NONBLOCK: a FIFO that nobody reads holds no program up. */
 	int fd = !path ? -1
-		       : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
+		       : open(path,
+			      O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
+				      O_NONBLOCK,
 			      0600);
+	ssize_t written = fd < 0 ? -1 : write(fd, line, length);
 
-	if (fd < 0 || write(fd, line, length) != (ssize_t)length)
+	if (written != (ssize_t)length)
 		preload_complain("registered without a line in PIER_DMABUF_REPORT",
-				 strerror(errno));
+				 strerror(written < 0 ? errno : ENOSPC));
 	if (fd >= 0)
 		close(fd);
 }

@@ -118,7 +118,8 @@ static inline bool may_be_device(void)
  */
 static inline bool passes_memory(void)
 {
-	if (!next.reg_mr)
+	/* Not next.reg_mr: another thread may be looking up the rest. */
+	if (atomic_load_explicit(&state, memory_order_acquire) == UNKNOWN)
 		read_state();
 	return preload_depth > 0 || !may_be_device();
 }
@@ -170,20 +171,22 @@ static __attribute__((noinline)) struct ibv_mr *register_device(
 	struct preload_facts facts;
 	struct ibv_mr *mr = NULL;
 	enum preload_outcome outcome;
-	int error = 0;
+	int before = errno, error = 0;
 
 	preload_depth++;
 	outcome = preload_register(request, &mr, &facts);
-	if (outcome == PRELOAD_HOST)
+	if (outcome == PRELOAD_HOST) {
+		errno = before;
 		mr = ask(request, original);
+	}
 	if (outcome == PRELOAD_FAILED)
 		mr = register_without(request, &facts, ask, original, &error);
 	if (outcome != PRELOAD_HOST && preload_reports())
 		preload_report(request, &facts, now() - began, error,
 			       outcome == PRELOAD_FAILED ? pier_error_message() : "");
 	preload_depth--;
-	if (error)
-		errno = error;
+	if (outcome != PRELOAD_HOST)
+		errno = error ? error : before;
 	return mr;
 }
 
@@ -288,29 +291,33 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	return next.rereg_mr(mr, flags, pd, addr, length, access);
 }
 
+/*
+ * Also inside pier: UCX's hook of munmap(2) may deregister there. Regions that pier
+ * itself deregisters are no longer in the table.
+ */
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	int before = errno, error = 0;
 	bool owned = false;
-	int error = 0;
 
-	if (!passes()) {
+	if (is_active()) {
 		preload_depth++;
 		error = preload_deregister(mr, &owned);
 		preload_depth--;
 	}
-	if (!owned)
-		return next.dereg_mr(mr);
-	if (error)
-		errno = error;
-	return error;
+	errno = error ? error : before;
+	return owned ? error : next.dereg_mr(mr);
 }
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	if (!passes()) {
+		int before = errno;
+
 		preload_depth++;
 		preload_forget_pd(pd);
 		preload_depth--;
+		errno = before;
 	}
 	return next.dealloc_pd(pd);
 }
@@ -318,9 +325,12 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 int ibv_close_device(struct ibv_context *context)
 {
 	if (!passes()) {
+		int before = errno;
+
 		preload_depth++;
 		preload_forget_context(context);
 		preload_depth--;
+		errno = before;
 	}
 	return next.close_device(context);
 }

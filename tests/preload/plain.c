@@ -400,6 +400,28 @@ static void fail_exports(void)
 	fail_msg("the fake exports by another function");
 }
 
+/* A daemon closes standard error; its next file then has that number. */
+static void a_file_in_place_of_stderr_is_left_alone(void **state)
+{
+	int keep = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), fd;
+	char *memory = allocate(), *text;
+	struct ibv_mr *mr;
+
+	(void)state;
+	fail_exports();
+	close(STDERR_FILENO);
+	fd = memfd_create("data", MFD_CLOEXEC);
+	mr = ibv_reg_mr(pd, memory, LENGTH, ACCESS);
+	text = errors_of(fd);
+	assert_int_equal(dup2(keep, STDERR_FILENO), STDERR_FILENO);
+	assert_int_equal(fd, STDERR_FILENO);
+	assert_null(mr);
+	assert_string_equal(text, "");
+	fake->restore();
+	release(memory);
+	close(keep);
+}
+
 static void a_refusal_is_the_programs_errno_and_one_line(void **state)
 {
 	int keep = dup(STDERR_FILENO), fd = memfd_create("stderr", MFD_CLOEXEC);
@@ -424,6 +446,45 @@ static void a_refusal_is_the_programs_errno_and_one_line(void **state)
 	assert_string_equal(strchr(text, '\n'), "\n");
 	assert_reported("\t14\t");
 	fake->restore();
+	release(memory);
+	close(fd);
+	close(keep);
+}
+
+/* errno is that of before, as after a call of libibverbs that succeeds. */
+static void a_success_leaves_errno(void **state)
+{
+	char *memory = allocate();
+	struct ibv_pd *other = ibv_alloc_pd(context);
+	struct ibv_mr *mr;
+
+	(void)state;
+	errno = ENOANO;
+	mr = ibv_reg_mr(other, memory, LENGTH, ACCESS);
+	assert_int_equal(errno, ENOANO);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(errno, ENOANO);
+	assert_int_equal(ibv_dealloc_pd(other), 0);
+	assert_int_equal(errno, ENOANO);
+	release(memory);
+}
+
+static void a_full_disk_stops_the_report_alone(void **state)
+{
+	int keep = dup(STDERR_FILENO), fd = memfd_create("stderr", MFD_CLOEXEC);
+	char *memory = allocate();
+	struct ibv_mr *mr;
+
+	(void)state;
+	assert_int_equal(setenv("PIER_DMABUF_REPORT", "/dev/full", 1), 0);
+	assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+	mr = ibv_reg_mr(pd, memory, LENGTH, ACCESS);
+	assert_int_equal(dup2(keep, STDERR_FILENO), STDERR_FILENO);
+	assert_int_equal(setenv("PIER_DMABUF_REPORT", report, 1), 0);
+	assert_non_null(mr);
+	assert_non_null(strstr(errors_of(fd), "No space left on device\n"));
+	assert_int_equal(ibv_dereg_mr(mr), 0);
 	release(memory);
 	close(fd);
 	close(keep);
@@ -523,6 +584,52 @@ static void a_child_is_refused(void **state)
 	release(memory);
 }
 
+static struct ibv_mr *left;
+
+static void deregister_at_exit(void)
+{
+	if (ibv_dereg_mr(left) != 0)
+		_exit(9);
+}
+
+static void close_at_exit(void)
+{
+	ibv_close_device(context);
+}
+
+/* The program that ends with a region: nothing, or what an exit handler does with it. */
+static int leave(const char *how)
+{
+	open_device(NULL);
+	open_cuda();
+	left = ibv_reg_mr(pd, allocate(), LENGTH, ACCESS);
+	assert_non_null(left);
+	if (strcmp(how, "deregisters") == 0)
+		return atexit(deregister_at_exit);
+	return strcmp(how, "closes") == 0 ? atexit(close_at_exit) : 0;
+}
+
+static void a_program_may_end_with_regions(void **state)
+{
+	static const char *const ways[] = { "forgets", "deregisters", "closes" };
+	int status;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		pid_t child = fork();
+
+		assert_true(child >= 0);
+		if (child == 0) {
+			alarm(SECONDS);
+			execl("/proc/self/exe", "plain", "leave", ways[i], NULL);
+			_exit(8);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		if (status)
+			fail_msg("%s: wait status %#x", ways[i], (unsigned int)status);
+	}
+}
+
 /* As a driver of the kernel, soft0 finds no pages of the CPU at that address. */
 static void without_the_library_it_is_refused(void **state)
 {
@@ -560,13 +667,20 @@ int main(int argc, char **argv)
 		cmocka_unit_test(an_iova_is_the_programs),
 		cmocka_unit_test(host_memory_of_the_driver_is_host_memory),
 		cmocka_unit_test(a_handle_of_libibverbs_has_these_functions),
+		/* Before the cause is told. */
+		cmocka_unit_test(a_file_in_place_of_stderr_is_left_alone),
 		cmocka_unit_test(a_refusal_is_the_programs_errno_and_one_line),
+		cmocka_unit_test(a_success_leaves_errno),
+		cmocka_unit_test(a_full_disk_stops_the_report_alone),
 		cmocka_unit_test(a_region_of_a_gpu_keeps_its_memory),
 		cmocka_unit_test(protection_domains_come_and_go),
 		cmocka_unit_test(threads_register_at_once),
 		cmocka_unit_test(a_child_is_refused),
+		cmocka_unit_test(a_program_may_end_with_regions),
 	};
 
+	if (argc > 2 && strcmp(argv[1], "leave") == 0)
+		return leave(argv[2]);
 	if (argc > 1 && strcmp(argv[1], "refused") == 0)
 		return cmocka_run_group_tests(refused, open_device, close_device);
 	return cmocka_run_group_tests(tests, open_device, close_device);
