@@ -122,10 +122,12 @@ class Copies(Pages):
         self.run_block(block, (":/", ":"))
         self.check_same(self.work / "model.bin", self.folder / "hosts/node2/scratch/model.bin")
 
-    @runs("docs/cp.md", "pier cp -rn --exclude", "mkfifo model/pipe", "pier cp --json -q -r")
-    def test_a_directory(self, block, again, json):
+    @runs("docs/cp.md", "pier cp -rn --exclude", "pier cp -r --skip-same", "mkfifo model/pipe",
+          "pier cp --json -q -r")
+    def test_a_directory(self, block, same, again, json):
         self.run_block(block)
         self.assertFalse((self.work / "copy/cache").exists())
+        self.run_block(same)
         self.run_block(again, statuses=[0, 1])
         self.run_block(json, statuses=[1])
 

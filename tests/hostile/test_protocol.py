@@ -10,8 +10,8 @@ import sys
 from harness import GREETING, MIB, PATIENCE, PIER, Case, end_process, main
 
 REQUEST, SOURCE, KEEPALIVE, ERROR, IPC, WORDS, LIST = 1, 2, 7, 8, 10, 11, 12
-SEGMENTS, KEPT = 14, 15
-VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
+SEGMENTS, KEPT, SAME = 14, 15, 18
+VERIFY, TREE, DRY_RUN, PARTIAL, SKIP_SAME = 1, 16, 32, 64, 256  # flags of a request
 IN_TREE, SEVERAL, CONTENTS = 2, 4, 8  # flags of a source
 DIRECTORY, FILE, LINK = 1, 2, 3
 SENDER, RECEIVER = 1, 2
@@ -378,11 +378,7 @@ open(%r, "wb").write(found.stdout)
         stage.rmdir()
 
 
-class HostileAgreement(Case):
-    """The segments that a receiver offers after an interruption, and the sender's answers."""
-
-    SEGMENT = 64 * 1024
-
+class Served(Case):
     def server(self, data):
         """The frames that a server answers with."""
         server = subprocess.run([PIER, "cp", "--server", "--local"], input=GREETING + data,
@@ -395,6 +391,64 @@ class HostileAgreement(Case):
             frames.append((kind, output[8:8 + length]))
             output = output[8 + length:]
         return frames
+
+
+class HostileAnswers(Served):
+    """--skip-same: the bits of files that the receiver has, as if it had them."""
+
+    def words(self, *operands):
+        return b"".join(frame(WORDS, struct.pack("<I", 1) + string(o)) for o in operands) + frame(WORDS)
+
+    def pull(self, path, *answers, flags=SKIP_SAME):
+        """What a sender says to a receiver that answers this about a, a/0, ... a/9, a/d."""
+        top = self.folder / "a"
+        (top / "d").mkdir(parents=True, exist_ok=True)
+        for i in range(10):
+            (top / str(i)).write_bytes(b"x")
+        start = request(SENDER, path, flags=VERIFY | TREE | DRY_RUN | flags) + self.words(path)
+        return self.server(start + b"".join(frame(SAME, answer) for answer in answers))
+
+    def test_a_sender_refuses_bad_answers(self):
+        for path, bad in (("a", b""), ("a", b"\0"), ("a", bytes(3)), ("a", b"\1\0"), ("a", b"\0\x08"),
+                          ("a", b"\0\x10"), ("a", b"\0\x80"), ("a", b"\xff\xff"), ("a/1", b""),
+                          ("a/1", b"\2"), ("a/1", bytes(2))):
+            with self.subTest((path, bad)):
+                frames = self.pull(path, bad)
+                self.assertEqual(frames[-1][0], ERROR)
+                self.assertIn(b"invalid answer about files that it has", frames[-1][1])
+        for path, good in ("a", b"\xfe\7"), ("a", bytes(2)), ("a/1", b"\1"):
+            frames = self.pull(path, good)
+            self.assertFalse([f for f in frames if b"invalid" in f[1] or b"unexpected" in f[1]], frames)
+
+    def test_an_answer_is_unexpected_without_the_option(self):
+        self.assertIn(b"unexpected control message (type 18",
+                      self.pull("a", bytes(2), flags=0)[-1][1])
+        self.assertIn(b"unexpected control message (type 18", self.pull("a", bytes(2), bytes(2))[-1][1])
+
+    def test_a_long_answer_has_several_frames(self):
+        """140,000 files are 17,500 bytes."""
+        top = self.folder / "place/a"
+        top.mkdir(parents=True)
+        for name in ("0", "139999"):
+            (top / name).write_bytes(b"")
+            os.utime(top / name, ns=(0, 10**9))
+        names = sorted(map(str, range(140000)))
+        entries = [entry("a", DIRECTORY), *(entry("a/" + name) for name in names)]
+        source = struct.pack("<QIIQI", 0, IN_TREE, 0, 1, 0) + string("a") + TAIL
+        lists = b"".join(frame(LIST, b"".join(entries[i:i + 300])) for i in range(0, len(entries), 300))
+        frames = self.server(request(RECEIVER, "place", flags=VERIFY | TREE | DRY_RUN | SKIP_SAME) +
+                             frame(SOURCE, source) + lists + frame(LIST))
+        answers = [payload for kind, payload in frames if kind == SAME]
+        self.assertEqual([len(answer) for answer in answers], [16384, 140001 // 8 + 1 - 16384])
+        bits = int.from_bytes(b"".join(answers), "little")
+        same = {i for i in range(bits.bit_length()) if bits >> i & 1}
+        self.assertEqual(same, {1 + names.index("0"), 1 + names.index("139999")})
+
+
+class HostileAgreement(Served):
+    """The segments that a receiver offers after an interruption, and the sender's answers."""
+
+    SEGMENT = 64 * 1024
 
     def test_a_sender_refuses_bad_lists_of_segments(self):
         path = self.file("file", 3 * self.SEGMENT + 1)

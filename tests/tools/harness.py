@@ -32,7 +32,7 @@ PATIENCE = 120
 PROMISE = 30
 MIB = 1 << 20
 # Of the protocol of pier cp.
-VERSION = 12
+VERSION = 13
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", VERSION, 0)
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 

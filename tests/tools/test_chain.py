@@ -213,6 +213,7 @@ class Copies(Chain):
         source = self.file("source", 10)
         for arguments, pattern in (((source, "a:x", "a:x"), "'a:x' is given twice"),
                                    (("--continue", source, "a:x", "b:x"), "--continue is for one DST"),
+                                   (("--skip-same", source, "a:x", "b:x"), "--skip-same is for one DST"),
                                    ((source, *("h%d:x" % i for i in range(257))), "more than 256"),
                                    (("a:x", "b:x", "c:x"), "on another host"),
                                    ((source, "a:x", "y"), "'y' is local: with several destinations"),

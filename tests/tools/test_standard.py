@@ -358,8 +358,9 @@ class Output(Standard):
 
 class Names(Standard):
     def test_options_for_files_are_refused(self):
-        one = r"'-' is one stream of bytes: without -r, -p, -n, --continue, patterns"
+        one = r"'-' is one stream of bytes: without -r, -p, -n, --continue, --skip-same, patterns"
         for arguments in (("-r", "-", "x"), ("-p", "-", "x"), ("-n", "-", "x"), ("--continue", "-", "x"),
+                          ("--skip-same", "-", "x"),
                           ("-p", "x", "-"), ("-", "y", "z"), ("y", "-", "z"), ("y", "z", "-"),
                           ("somewhere:*.bin", "-"), ("-r", "somewhere:d", "-")):
             with self.subTest(arguments):

@@ -3,6 +3,7 @@
 """pier cp -r, several sources, --exclude and --dry-run."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -13,6 +14,7 @@ from harness import Case, MIB, PIER, STUB_RSH, json, main
 # Root reads and writes everything, unless it gives that up.
 WEAKER = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
     if os.geteuid() == 0 else []
+OTHER_USER = 4242
 FAULTY = os.path.dirname(os.environ["FAULTY_BACKEND"])
 
 
@@ -391,6 +393,213 @@ class Choices(Tree):
                              cwd=tree if target == "." else None)
 
 
+class Same(Tree):
+    """--skip-same: files that the destination has with the same size and time."""
+
+    def states(self, top):
+        """{path: inode and time} of all files."""
+        return {path.relative_to(top): (path.stat().st_ino, path.stat().st_mtime_ns)
+                for path in top.rglob("*") if path.is_file() and not path.is_symlink()}
+
+    def skip(self, *arguments, **options):
+        """Copy, and return the numbers of files that were the same, and of bytes."""
+        result = json.loads(self.copy("-r", "--skip-same", "--json", *arguments, **options).stdout)
+        return result["same"], result["bytes"]
+
+    def test_only_what_changed_is_copied(self):
+        tree, copy = self.plant(), self.folder / "copy"
+        size = sum(path.stat().st_size for path in tree.rglob("*")
+                   if path.is_file() and not path.is_symlink())
+        self.assertEqual(self.skip(tree, "copy"), (0, size))
+        old = self.states(copy)
+        self.assertEqual({k: v[1] for k, v in old.items()},
+                         {k: v[1] for k, v in self.states(tree).items()})
+        self.assertEqual(self.skip(str(tree) + "/.", "copy"), (len(old), 0))
+        self.assertEqual(self.states(copy), old)
+        self.same(tree, copy)
+        for options in [], ["-p"], ["--continue", "--chunk", "64K"]:
+            changed = self.random.sample(sorted(old), len(old) // 3)
+            # Their directories become others in the list without those that are the same.
+            added = [pathlib.Path("b/new %d/deep/file" % len(old)), pathlib.Path("new %d/file" % len(old))]
+            for path in changed + added:
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_bytes(self.bytes(self.random.choice([3, 300, 70000])))
+                os.utime(tree / path, ns=(0, old.get(path, (0, 0))[1] + 10**9))
+            with self.subTest(options):
+                bytes_left = sum((tree / path).stat().st_size for path in changed + added)
+                self.assertEqual(self.skip(*options, str(tree) + "/.", "copy"),
+                                 (len(old) - len(changed), bytes_left))
+                self.same(tree, copy)
+                new = self.states(copy)
+                self.assertEqual({path for path in new if new[path] != old.get(path)}, {*changed, *added})
+                old = new
+
+    def test_size_time_and_mode_must_be_those_of_the_source(self):
+        source, place, other = self.file("source", 100), self.folder / "place", self.folder / "other"
+        self.skip(source, "place")
+        second = 10**9
+        for change, options, same in (
+                (lambda: None, [], 1), (lambda: None, ["-p"], 1),
+                (lambda: os.utime(source, ns=(0, 5 * second)), [], 0),
+                (lambda: os.utime(source, ns=(0, 5 * second + 1)), [], 0),
+                # Older ones, too.
+                (lambda: os.utime(source, ns=(0, 4 * second + 1)), [], 0),
+                (lambda: (os.truncate(source, 99), os.utime(source, ns=(0, 4 * second + 1))), [], 0),
+                (lambda: source.chmod(0o600), [], 1), (lambda: source.chmod(0o640), ["-p"], 0),
+                # What a link leads to is what would be replaced.
+                (lambda: (place.rename(other), place.symlink_to(other)), [], 1),
+                (lambda: source.write_bytes(b"new"), [], 0)):
+            change()
+            with self.subTest(options):
+                self.assertEqual(self.skip(*options, source, "place")[0], same)
+                self.assertEqual(place.read_bytes(), source.read_bytes())
+        self.assertTrue(place.is_symlink())
+
+    def test_a_file_alone(self):
+        source = self.file("source", 100)
+        self.copy("--skip-same", source, "copy")
+        summary = r"\A1 file \(1 same\), 0 bytes in [^\n]*\n\Z"
+        for options in [], ["-v"], ["-r"], ["-p"], ["--continue"]:
+            before = (self.folder / "copy").stat()
+            result = self.run_pier("cp", "--skip-same", *options, source, "copy")
+            self.assertEqual(result.status, 0, str(result))
+            self.assertRegex(result.stdout, summary)
+            self.assertEqual((self.folder / "copy").stat().st_ino, before.st_ino)
+        self.assertEqual(self.copy("--skip-same", "-n", source, "copy").stdout, "")
+        source.write_bytes(b"new")
+        self.assertEqual(self.copy("--skip-same", "-n", source, "copy").stdout, "source\n")
+        self.copy("--skip-same", source, "copy")
+        self.assertEqual((self.folder / "copy").read_bytes(), b"new")
+
+    def test_the_names_and_the_summary_are_of_what_is_copied(self):
+        tree = self.plant(small=3)
+        self.copy("-r", "--skip-same", tree, "copy")
+        (tree / "x").write_bytes(b"another")
+        os.mkfifo(tree / "pipe")
+        self.assertIn("tree/x\n", self.run_pier("cp", "-rn", "--skip-same", str(tree), "copy").stdout)
+        (tree / "pipe").unlink()
+        listed = self.copy("-rn", "--skip-same", str(tree) + "/.", "copy").stdout
+        self.assertIn("x\n", listed)
+        self.assertNotIn("small", listed)
+        os.mkfifo(tree / "pipe")
+        result = self.run_pier("cp", "-rv", "--skip-same", str(tree) + "/.", "copy")
+        self.assertEqual(result.status, 1, str(result))
+        self.assertEqual(result.stdout.splitlines()[:-1], listed.splitlines())
+        self.assertRegex(result.stdout.splitlines()[-1],
+                         r"\A\d+ files \(8 same, 1 not copied\), 7 bytes in ")
+
+    def test_between_hosts(self):
+        tree, home = self.plant(), self.folder / "home"
+        home.mkdir()
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(home), "PIER_REMOTE_PIER": PIER}
+        count = len(self.states(tree))
+        (tree / "dangling").unlink()
+        for arguments, top in (([tree, "somewhere:"], home / "tree"),
+                               (["somewhere:tree/.", "back"], self.folder / "back"),
+                               (["somewhere:tree/[!.]*", "back"], self.folder / "back"),
+                               ([*tree.iterdir(), "somewhere:tree"], home / "tree")):
+            with self.subTest(arguments):
+                if not top.exists():
+                    self.assertEqual(self.skip(*arguments, env=env)[0], 0)
+                before = self.states(top)
+                self.assertEqual(self.skip(*arguments, env=env), (count, 0))
+                self.assertEqual(self.states(top), before)
+                self.same(tree, top)
+
+    def test_links_in_the_destination_are_not_followed(self):
+        tree, outside = self.plant(), self.folder / "outside"
+        self.copy("-r", "--skip-same", tree, "copy")
+        shutil.move(self.folder / "copy/b/c", outside)
+        (self.folder / "copy/b/c").symlink_to(outside)
+        shutil.copy2(tree / "x", outside / "x")
+        (self.folder / "copy/x").unlink()
+        (self.folder / "copy/x").symlink_to(outside / "x")
+        before = self.states(outside)
+        result = self.run_pier("cp", "-r", "--skip-same", str(tree) + "/.", "copy")
+        self.assertEqual(result.status, 1, str(result))
+        self.assertIn("b/c: there is something that is no directory", result.stderr)
+        self.assertFalse((self.folder / "copy/x").is_symlink())
+        self.assertEqual(self.states(outside), before)
+
+    def test_a_copy_with_hard_links_is_no_obstacle(self):
+        """As those that `cp -al` makes before each backup."""
+        tree = self.plant()
+        (tree / "twin").hardlink_to(tree / "x")
+        self.copy("-r", "--skip-same", tree, "old")
+        (self.folder / "old/twin").unlink()
+        (self.folder / "old/twin").hardlink_to(self.folder / "old/x")
+        shutil.copytree(self.folder / "old", self.folder / "new", copy_function=os.link, symlinks=True)
+        old = listing(self.folder / "old")
+        count = len(self.states(tree))
+        self.assertEqual(self.skip(str(tree) + "/.", "new"), (count, 0))
+        (tree / "twin").unlink()
+        (tree / "twin").write_bytes(b"no twin")
+        self.assertEqual(self.skip(str(tree) + "/.", "new"), (count - 1, 7))
+        self.same(tree, self.folder / "new")
+        self.assertEqual(listing(self.folder / "old"), old)
+
+    def test_an_interrupted_copy_goes_on_with_what_changed(self):
+        tree = self.plant()
+        self.copy("-r", "--skip-same", tree, "copy")
+        before = self.states(self.folder / "copy")
+        (tree / "b/big").write_bytes(self.bytes(5 * MIB))
+        process = self.start("cp", "-r", "--skip-same", "--continue", "--bwlimit", "1M", "--chunk",
+                             "64K", "--depth", "1", "--progress", str(tree) + "/.", "copy")
+        for line in process.stderr:
+            if " 0 bytes" not in line:
+                break
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).status, 130)
+        states = self.states(self.folder / "copy")
+        self.assertEqual({str(path) for path in states if states[path] != before.get(path)},
+                         {".tree.pier-partial/b/big"})
+        self.assertEqual(self.skip("--continue", str(tree) + "/.", "copy"),
+                         (len(before) - 1, 5 * MIB))
+        self.same(tree, self.folder / "copy")
+
+    def test_a_file_of_another_user_in_a_shared_directory_is_replaced(self):
+        """Anybody can put a file of this size and time there."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can give files away")
+        tree = self.folder / "tree"
+        tree.mkdir()
+        (tree / "file").write_bytes(b"mine")
+        for shared in False, True:
+            for arguments, place in ([tree / "file", "place"], "place/file"), ([tree, "copy"], "copy/file"):
+                with self.subTest((shared, arguments)):
+                    place = self.folder / place
+                    place.parent.mkdir()
+                    place.parent.chmod(0o777 if shared else 0o755)
+                    place.write_bytes(b"evil")
+                    os.utime(place, ns=(0, (tree / "file").stat().st_mtime_ns))
+                    os.chown(place, OTHER_USER, OTHER_USER)
+                    if arguments[0] == tree:
+                        arguments = [str(tree) + "/.", "copy"]
+                    self.copy("--skip-same", "-r", *arguments)
+                    self.assertEqual(place.read_bytes(), b"mine" if shared else b"evil")
+                    shutil.rmtree(place.parent)
+
+    def test_a_file_is_not_copied_onto_itself(self):
+        (self.folder / "a").write_bytes(b"a")
+        (self.folder / "b").write_bytes(b"b")
+        self.left_out(2, "the same file", "--skip-same", "a", "b", ".")
+        self.refused(1, "the same file", "cp", "--skip-same", "a", ".")
+
+    def test_a_write_only_server_refuses(self):
+        """The answers would let a client test guesses about what others sent."""
+        self.file("source", 100)
+        (self.folder / "place").mkdir()
+        shell = self.folder / "shell"
+        for options, status in (("--write-only", 1), ("", 0)):
+            shell.write_text("#!/bin/sh\nexec '%s' cp --server --under '%s' %s\n" %
+                             (PIER, self.folder / "place", options))
+            shell.chmod(0o755)
+            result = self.run_pier("cp", "--skip-same", "--rsh", "'%s'" % shell, "--device", "soft0",
+                                   "--remote-device", "soft0", "source", "somewhere:target")
+            self.assertEqual(result.status, status, str(result))
+            self.assertEqual("rules out --skip-same" in result.stderr, status == 1)
+
+
 class Failures(Tree):
     def test_special_files_are_left_out(self):
         tree = self.plant()
@@ -707,6 +916,25 @@ class Names(Tree):
                     self.check_twins(source, self.place / "t", *arguments, tree,
                                      env=self.folding(FOLD_PLACES="1"))
                     shutil.rmtree(self.place / "t")
+
+
+    def test_a_file_that_is_skipped_is_not_replaced_by_its_twin(self):
+        """Of two names that are one there, one is the same, and the other is reported."""
+        tree, place = self.folder / "t", self.place / "t"
+        for first, second in ("README", "readme"), ("readme", "README"):
+            for directory in tree, place:
+                directory.mkdir()
+            (tree / first).write_bytes(b"first")
+            (tree / second).write_bytes(b"other")
+            os.utime(tree / second, ns=(0, 10**9))
+            shutil.copy2(tree / first, place / "readme")
+            with self.subTest(first):
+                result = self.run_pier("cp", "-r", "--skip-same", tree, self.place, env=self.folding())
+                self.assertEqual(result.status, 1, str(result))
+                self.assertIn("t/%s: the file system takes its name" % second, result.stderr)
+                self.assertEqual(listing(place), {"readme": ("file", b"first")})
+            shutil.rmtree(tree)
+            shutil.rmtree(place)
 
 
 class Peers(Tree):

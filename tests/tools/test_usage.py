@@ -75,7 +75,7 @@ class Usage(Case):
         for command, word, answer in (
                 ("cp", "-a", "-rp"), ("cp", "-avz", "-rp"), ("cp", "--archive", "-rp"),
                 ("cp", "-R", "-r copies"), ("cp", "-P", "--port is scp's -P; --continue and --progress are rsync's"),
-                ("cp", "-u", "every file"), ("cp", "-z", "not compressed"), ("cp", "--delete", "kept"),
+                ("cp", "-u", "--skip-same skips"), ("cp", "-z", "not compressed"), ("cp", "--delete", "kept"),
                 ("cp", "--partial", "--continue"), ("cp", "--include=*.c", "--exclude"),
                 ("cp", "-i", "ssh -i"), ("cp", "-f", "always replaced"), ("cp", "-J", "--rsh"),
                 ("perf", "-F", "omit it"), ("perf", "-R", "rdma_cm"), ("perf", "-p", "--port"),

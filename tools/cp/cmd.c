@@ -520,6 +520,21 @@ static void print_side_summary(const struct cp_report *report)
 	print_safely(stdout, text);
 }
 
+/* Of a tree: the files that are not counted in the bytes. */
+static void print_exceptions(const struct party *party)
+{
+	const char *before = " (";
+
+	if (party->same.count) {
+		printf("%s%" PRIu32 " same", before, party->same.count);
+		before = ", ";
+	}
+	if (party->left_out)
+		printf("%s%" PRIu32 " not copied", before, party->left_out);
+	if (party->same.count || party->left_out)
+		putchar(')');
+}
+
 static void print_result(const struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
@@ -533,13 +548,12 @@ static void print_result(const struct copy *copy)
 		destinations += !node_of(copy, i)->result.status;
 	if (settings->chain)
 		printf("%" PRIu32 " destinations, ", destinations);
-	if (settings->tree)
+	if (settings->tree || party->same.count) {
 		printf("%" PRIu32 " %s", party->files,
 		       party->files == 1 ? "file" : "files");
-	if (party->left_out)
-		printf(" (%" PRIu32 " not copied)", party->left_out);
-	if (settings->tree)
+		print_exceptions(party);
 		fputs(", ", stdout);
+	}
 	printf("%" PRIu64 " bytes ", party->size);
 	if (party->kept.bytes)
 		printf("(%" PRIu64 " kept) ", party->kept.bytes);
@@ -620,6 +634,7 @@ static void print_result_json(const struct copy *copy)
 		print_destinations_json(&json, copy);
 	json_uint(&json, "files", party->files);
 	json_uint(&json, "left_out", party->left_out);
+	json_uint(&json, "same", party->same.count);
 	json_open(&json, "not_kept", '{');
 	for (int i = 0; i < LOSSES; i++)
 		json_uint(&json, loss_names[i].json, party->losses.files[i]);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "json.h"
 #include "list.h"
@@ -157,7 +158,7 @@ void print_files(const struct file_list *list, const char *name, bool json, bool
 {
 	if (quiet && !json)
 		return;
-	if (!list)
+	if (!list && name)
 		print_path(name, "", json);
 	for (uint32_t i = 0; list && i < list->count; i++)
 		print_entry(list, &list->entries[i], json);
@@ -290,6 +291,113 @@ int receive_list(struct control *control, uint64_t size, struct file_list *ret_l
 			if (read_entry(control, &wire, ret_list) < 0)
 				return -1;
 	}
+}
+
+int open_same(struct same_files *same, uint32_t listed)
+{
+	same->listed = listed;
+	same->bits = calloc(1, listed / 8 + 1);
+	return same->bits ? 0 : -1;
+}
+
+void close_same(struct same_files *same)
+{
+	free(same->bits);
+	same->bits = NULL;
+}
+
+static bool is_same(const struct same_files *same, uint32_t number)
+{
+	return same->bits[number / 8] >> number % 8 & 1;
+}
+
+bool is_same_file(const struct list_entry *entry, bool preserve, int directory,
+		  const struct stat *place)
+{
+	return S_ISREG(place->st_mode) && (uint64_t)place->st_size == entry->size &&
+	       (uint64_t)place->st_mtim.tv_sec == entry->mtime_seconds &&
+	       (uint32_t)place->st_mtim.tv_nsec == entry->mtime_nanoseconds &&
+	       (!preserve || (place->st_mode & 07777) == entry->mode) &&
+	       (place->st_uid == geteuid() || !is_shared_directory(directory));
+}
+
+void mark_same(struct same_files *same, uint32_t number)
+{
+	same->bits[number / 8] |= (uint8_t)(1 << number % 8);
+	same->count++;
+}
+
+/* The bytes of the answer from this one on that are in one frame. */
+static uint32_t same_length(const struct same_files *same, uint32_t start)
+{
+	uint32_t left = (same->listed + 7) / 8 - start;
+
+	return left < WIRE_MAX ? left : WIRE_MAX;
+}
+
+int send_same(struct control *control, const struct same_files *same)
+{
+	uint32_t length;
+
+	for (uint32_t at = 0; (length = same_length(same, at)); at += length) {
+		struct wire_writer writer = { .length = 0 };
+
+		put_bytes(&writer, same->bits + at, length);
+		if (control_send(control, FRAME_SAME, &writer) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int receive_same(struct control *control, const struct file_list *list,
+		 struct same_files *ret_same)
+{
+	struct same_files *same = ret_same;
+	bool valid = true;
+	struct frame frame;
+	uint32_t length;
+
+	for (uint32_t at = 0; valid && (length = same_length(same, at)); at += length) {
+		if (control_expect(control, FRAME_SAME, &frame) < 0)
+			return -1;
+		valid = frame.length == length;
+		if (valid)
+			memcpy(same->bits + at, frame.payload, length);
+	}
+	for (uint32_t i = 0; valid && i < (same->listed + 7) / 8 * 8; i++) {
+		if (!is_same(same, i))
+			continue;
+		valid = i < same->listed && (!list || list->entries[i].kind == LIST_FILE);
+		same->count++;
+	}
+	return valid ? 0
+		     : control_fail_invalid(control, "answer about files that it has");
+}
+
+void drop_same(struct file_list *list, const struct same_files *same)
+{
+	/* Parents are in ascending order, so one pass counts what was dropped before. */
+	uint32_t left = 0, parent = 0, dropped = 0;
+
+	list->size = 0;
+	list->sparse = false;
+	for (uint32_t i = 0; i < list->count; i++) {
+		struct list_entry *entry = &list->entries[i];
+
+		if (is_same(same, i))
+			continue;
+		for (; entry->parent != LIST_TOP && parent < entry->parent; parent++)
+			dropped += is_same(same, parent);
+		if (entry->parent != LIST_TOP)
+			entry->parent -= dropped;
+		entry->offset = list->size;
+		list->size += entry->size;
+		list->sparse = list->sparse || entry->sparse;
+		if (left < i)
+			memcpy(&list->entries[left], entry, sizeof(*entry));
+		left++;
+	}
+	list->count = left;
 }
 
 enum {

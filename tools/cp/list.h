@@ -137,7 +137,7 @@ void print_entry(const struct file_list *list, const struct list_entry *entry, b
 /*
  * Print the paths that would be copied, as the user wants them.
  *
- * list  NULL for a single file with that name
+ * list  NULL for a single file with that name; or without one, if it would not be copied
  */
 void print_files(const struct file_list *list, const char *name, bool json, bool quiet);
 
@@ -149,6 +149,47 @@ int send_list(struct control *control, const struct file_list *list);
  * comes before it, or at the top. Between its slashes are only names.
  */
 int receive_list(struct control *control, uint64_t size, struct file_list *ret_list);
+
+/*
+ * With --skip-same: the files of the list that the destination has already. The receiver
+ * finds them, and both sides drop them from the list before the transfer. The answer is a
+ * bit for each entry of the list, in as many full frames as it takes. A single file
+ * counts as a list of one, and is a copy of no bytes then.
+ */
+struct same_files {
+	uint8_t *bits;	 /* NULL: the option was not given */
+	uint32_t listed; /* entries of the list, before any is dropped */
+	uint32_t count;	 /* of bits that are set */
+};
+
+/* Returns 0, or -1 if there is no memory. */
+int open_same(struct same_files *same, uint32_t listed);
+
+/* same->count stays. */
+void close_same(struct same_files *same);
+
+/*
+ * Whether the destination has the file of the entry already, by the size and time of what
+ * is at its place, and with preserve by the mode. In a shared directory it must also be
+ * this user's, because others can give theirs any size and time.
+ */
+bool is_same_file(const struct list_entry *entry, bool preserve, int directory,
+		  const struct stat *place);
+
+void mark_same(struct same_files *same, uint32_t number);
+
+int send_same(struct control *control, const struct same_files *same);
+
+/*
+ * Receive the answer, which may name files only.
+ *
+ * list  NULL: a single file
+ */
+int receive_same(struct control *control, const struct file_list *list,
+		 struct same_files *ret_same);
+
+/* Directories stay, with new numbers. */
+void drop_same(struct file_list *list, const struct same_files *same);
 
 /* The files that the user named, and what is below them. */
 struct walk {

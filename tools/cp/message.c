@@ -42,7 +42,7 @@ static void pass_request(struct codec *codec, void *message)
 	bool *const flags[] = {
 		&settings->verify,  &settings->direct, &settings->preserve,
 		&settings->ipc,	    &settings->tree,   &settings->dry_run,
-		&settings->partial, &settings->chain,
+		&settings->partial, &settings->chain,  &settings->skip_same,
 	};
 	uint32_t role = request->role;
 

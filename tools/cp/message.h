@@ -61,12 +61,13 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: choose */
 	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
-	bool direct;   /* PIER_POLICY_PEERMEM: zero copy */
-	bool preserve; /* mode and modification time */
-	bool tree;     /* directories, or several sources */
-	bool dry_run;  /* only list the files */
-	bool partial;  /* --continue: keep a part, and use that of an earlier copy */
-	bool chain;    /* one of several destinations, which pass the copy on */
+	bool direct;	/* PIER_POLICY_PEERMEM: zero copy */
+	bool preserve;	/* mode and modification time */
+	bool tree;	/* directories, or several sources */
+	bool dry_run;	/* only list the files */
+	bool partial;	/* --continue: keep a part, and use that of an earlier copy */
+	bool chain;	/* one of several destinations, which pass the copy on */
+	bool skip_same; /* leave out files of the same size and time; set times */
 	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
 		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
@@ -89,7 +90,7 @@ struct cp_report {
 };
 
 enum {
-	CP_PROTOCOL_VERSION = 12
+	CP_PROTOCOL_VERSION = 13
 };
 
 extern const struct control_protocol cp_protocol;
@@ -111,6 +112,7 @@ enum cp_frame {
 	FRAME_FILE = 13,     /* both: a file that is left out, and why */
 	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
 	FRAME_KEPT = 15,     /* sender: which of these are kept */
+	FRAME_SAME = 18,     /* receiver: files that it has; see struct same_files */
 	/* With several destinations; see hub.h. */
 	FRAME_OPENED = 19,     /* receiver: it can write the destination */
 	FRAME_CHAIN = 20,      /* client: whether to pass the copy on, and where to */

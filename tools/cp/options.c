@@ -62,6 +62,10 @@ static const struct option_row rows[] = {
 	  "keep what has arrived if the copy is interrupted, and use what an earlier one "
 	  "kept",
 	  option_on, AT(settings.partial) },
+	{ 0, "skip-same", NULL,
+	  "skip files that DST has with the same size and modification time; set the "
+	  "times of all others",
+	  option_on, AT(settings.skip_same) },
 	{ 0 },
 	{ 0, "src-mem", "SPEC", "memory on the side of SRC, such as host, memfd, udmabuf",
 	  option_text, AT(source_memory), NAME },
@@ -125,7 +129,9 @@ static const struct option_habit habits[] = {
 	{ "-P", "--port is scp's -P; --continue and --progress are rsync's" },
 	{ "--partial --append --inplace",
 	  "--continue keeps what has arrived and copies the rest" },
-	{ "-u --update", "every file is copied, also those that DST has already" },
+	{ "-u --update",
+	  "--skip-same skips files of the same size and time; newer ones of DST are "
+	  "replaced" },
 	{ "-t --times --perms", "-p preserves the mode and the modification time" },
 	{ "-z -C --compress", "the bytes are not compressed; omit it" },
 	{ "--delete --del --delete-after",
@@ -328,11 +334,13 @@ static int check_standard(const struct cp_options *options)
 
 	if (options->source.standard && options->destinations[0].standard)
 		return refuse_usage("SRC and DST are both '-'; cat(1) copies that");
-	if (options->standard && (settings->tree || settings->preserve ||
-				  settings->dry_run || settings->partial))
+	if (options->standard &&
+	    (settings->tree || settings->preserve || settings->dry_run ||
+	     settings->partial || settings->skip_same))
 		return refuse_usage(
 			"'-' is one stream of bytes: without -r, -p, -n, --continue, "
-			"patterns and other SRC (a file of that name is ./-)");
+			"--skip-same, patterns and other SRC (a file of that name "
+			"is ./-)");
 	return 0;
 }
 
@@ -353,6 +361,8 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 	options->settings.chain = options->destination_count > 1;
 	if (options->settings.chain && options->settings.partial)
 		return refuse_usage("--continue is for one DST");
+	if (options->settings.chain && options->settings.skip_same)
+		return refuse_usage("--skip-same is for one DST");
 	if (options->patterns.count && !options->recursive)
 		return refuse_usage("--exclude is for -r");
 	/* A pattern may match several files. */

@@ -110,6 +110,7 @@ void close_party(struct party *party)
 {
 	close_connection(&party->connection);
 	close_kept(&party->kept);
+	close_same(&party->same);
 	drop_mac(&party->digest);
 }
 
@@ -183,7 +184,7 @@ static bool next_is_complete(const struct party *party, uint64_t bytes)
 	const struct list_entry *next;
 
 	if (!naming->list)
-		return naming->next == 0 && bytes == party->size;
+		return naming->next == 0 && bytes == party->size && !party->same.count;
 	if (naming->next == naming->list->count)
 		return false;
 	next = &naming->list->entries[naming->next];

@@ -70,6 +70,7 @@ struct party {
 	bool in_memory;		 /* the source: see file.h */
 	struct cp_losses losses; /* of the source */
 	struct kept kept;	 /* of it, from an earlier copy */
+	struct same_files same;	 /* with --skip-same */
 	struct mac_state digest; /* of the chunks posted or announced so far */
 };
 

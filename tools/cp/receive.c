@@ -533,7 +533,7 @@ static int receive_file(struct receiver *receiver)
 		return party->client ? take_file_notices(party) : 0;
 	party->naming.list = party->tree ? &party->tree->list : NULL;
 	strcpy(party->naming.name, source.name);
-	begin_progress(party->progress, source.size);
+	begin_progress(party->progress, party->size);
 	if (party->settings->partial && offer_segments(party, &receiver->target) < 0)
 		return -1;
 	if (party->settings->chain && join_chain(party, &receiver->relay) < 0)

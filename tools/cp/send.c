@@ -266,6 +266,22 @@ static int finish_sending(struct sender *sender)
 	return 0;
 }
 
+/* With --skip-same: drop what the receiver has. */
+static int skip_same(struct party *party, struct sources *sources)
+{
+	struct file_list *list = sources->is_tree ? &sources->list : NULL;
+
+	if (open_same(&party->same, party->files) < 0)
+		return fail(party->failure, EXIT_FILE, "out of memory");
+	if (receive_same(party->control, list, &party->same) < 0)
+		return -1;
+	if (list)
+		drop_same(list, &party->same);
+	if (party->same.count)
+		party->size = list ? list->size : 0;
+	return 0;
+}
+
 static int send_file(struct sender *sender)
 {
 	struct party *party = sender->party;
@@ -278,11 +294,13 @@ static int send_file(struct sender *sender)
 	party->size = message.size;
 	party->in_memory = message.in_memory;
 	party->losses = message.losses;
+	if (party->settings->skip_same && skip_same(party, &sender->sources) < 0)
+		return -1;
 	if (party->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
 	party->naming.list = message.tree ? &sender->sources.list : NULL;
 	strcpy(party->naming.name, message.name);
-	begin_progress(party->progress, message.size);
+	begin_progress(party->progress, party->size);
 	if (party->settings->partial && compare_segments(party, &sender->sources) < 0)
 		return -1;
 	sender->bytes_read = skip_kept(&party->kept, 0);

@@ -90,6 +90,10 @@ static int check_request(const struct server_options *options,
 	if (request->settings.partial && options->write_only)
 		return fail(failure, EXIT_FILE,
 			    "the server is write-only, which rules out --continue");
+	/* So would the answers about sizes and times. */
+	if (request->settings.skip_same && options->write_only)
+		return fail(failure, EXIT_FILE,
+			    "the server is write-only, which rules out --skip-same");
 	if (!request->side.path[0])
 		return fail(failure, EXIT_FILE,
 			    "empty path: SRC and DST must name files");
@@ -97,7 +101,8 @@ static int check_request(const struct server_options *options,
 		return fail(failure, EXIT_PEER,
 			    "the client wants ipc, which is for copies inside one host");
 	if (request->settings.chain &&
-	    (request->role == CP_SENDER || options->local || request->settings.partial))
+	    (request->role == CP_SENDER || options->local || request->settings.partial ||
+	     request->settings.skip_same))
 		return fail(failure, EXIT_PEER,
 			    "the client wants several destinations in a way that this "
 			    "version does not know");

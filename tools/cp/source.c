@@ -260,7 +260,8 @@ int end_dry_run(const struct sources *sources, const struct source_message *mess
 	if (control_expect(party->control, FRAME_DONE, &frame) < 0)
 		return -1;
 	if (party->client)
-		print_files(sources->is_tree ? &sources->list : NULL, message->name,
+		print_files(sources->is_tree ? &sources->list : NULL,
+			    party->same.count ? NULL : message->name,
 			    party->progress->json, party->quiet);
 	return 0;
 }

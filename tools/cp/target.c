@@ -38,6 +38,22 @@ static int check_existing_file(const struct destination *file, const uint8_t *se
 	return 0;
 }
 
+/* With --skip-same. */
+static bool find_same(const struct destination *file, const struct stat *old)
+{
+	const struct source_message *source = &file->source;
+	const struct list_entry wanted = { .size = source->size,
+					   .mode = source->mode,
+					   .mtime_seconds = source->mtime_seconds,
+					   .mtime_nanoseconds =
+						   source->mtime_nanoseconds };
+
+	if (!file->same || !is_same_file(&wanted, file->preserve, file->directory, old))
+		return false;
+	mark_same(file->same, 0);
+	return true;
+}
+
 /*
  * As with cp(1), the mode of an old file is kept, but only if the owner is the same.
  * Otherwise, in a directory like /tmp, another user could make the copy of a secret
@@ -193,9 +209,12 @@ int open_destination(struct destination *file, int root, const char *path,
 
 	file->source = *source;
 	file->preserve = settings->preserve;
+	file->times = settings->preserve || settings->skip_same;
 	if (resolve_destination(file, root, path, failure) < 0 ||
 	    check_existing_file(file, settings->secret, &old, failure) < 0)
 		return -1;
+	if (find_same(file, &old))
+		return 0;
 	if (settings->dry_run)
 		return may_write_to(file->directory) < 0
 			       ? fail_destination(file, "write", failure)
@@ -257,9 +276,11 @@ int commit_destination(struct destination *file, struct failure *failure)
 {
 	const struct source_message *source = &file->source;
 
+	if (file->same && file->same->count)
+		return 0;
 	if (finish_writes(file->queue) < 0 || fchmod(file->fd, file->mode) < 0 ||
-	    (file->preserve && set_mtime(file->fd, NULL, source->mtime_seconds,
-					 source->mtime_nanoseconds) < 0) ||
+	    (file->times && set_mtime(file->fd, NULL, source->mtime_seconds,
+				      source->mtime_nanoseconds) < 0) ||
 	    fsync(file->fd) < 0)
 		return fail_destination(file, "write", failure);
 	if (!decide_fate(&file->fate, COPY_NAMING))
@@ -407,14 +428,26 @@ int open_target(struct target *target, const struct source_message *source)
 		return -1;
 	if (party->standard)
 		return 0;
-	if (party->tree)
+	if (party->settings->skip_same) {
+		if (open_same(&party->same, party->files) < 0)
+			return fail(party->failure, EXIT_FILE, "out of memory");
+		target->file.same = target->tree.same = &party->same;
+	}
+	if (party->tree) {
 		result = open_tree(party->tree, party->root, party->side->path, source,
 				   party->settings, party->failure);
-	else
+		party->size = party->tree->list.size;
+	} else {
 		result = open_destination(&target->file, party->root, party->side->path,
 					  source, party->settings, party->failure);
+		if (party->same.count)
+			party->size = 0;
+	}
+	if (result == 0 && party->settings->skip_same)
+		result = send_same(party->control, &party->same);
 	if (result == 0 && party->settings->dry_run && party->client)
-		print_files(party->tree ? &target->tree.list : NULL, source->name,
+		print_files(party->tree ? &target->tree.list : NULL,
+			    party->same.count ? NULL : source->name,
 			    party->progress->json, party->quiet);
 	return result;
 }

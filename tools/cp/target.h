@@ -25,7 +25,8 @@ struct destination {
 	char temporary[NAME_MAX + 1]; /* "": it has no temporary name */
 	struct source_message source;
 	mode_t mode;
-	bool preserve;
+	bool preserve, times;
+	struct same_files *same; /* borrowed; NULL: it is copied in any case */
 	_Atomic enum copy_fate fate;
 	const struct observer *observer; /* borrowed */
 };
@@ -43,7 +44,7 @@ struct target {
 
 /* Functions that return int return 0, or -1 with the failure set. */
 
-/* root is as in path.h. */
+/* root is as in path.h. With --skip-same, opens nothing if the file is there already. */
 int open_destination(struct destination *file, int root, const char *path,
 		     const struct source_message *source,
 		     const struct cp_settings *settings, struct failure *failure);

@@ -290,7 +290,7 @@ static int sync_entry(const struct tree *tree, int fd)
 }
 
 /*
- * Set the mode and, with preserve, the time of a complete file, and sync it: 0, or -1
+ * Set the mode and, if requested, the time of a complete file, and sync it: 0, or -1
  * with errno.
  */
 static int set_entry_attributes(const struct tree *tree, const struct list_entry *entry,
@@ -307,7 +307,7 @@ static int set_entry_attributes(const struct tree *tree, const struct list_entry
 	else if (!tree->preserve)
 		mode &= ~tree->mask & 0777;
 	if (fchmod(fd, mode) < 0 ||
-	    (tree->preserve &&
+	    (tree->times &&
 	     set_mtime(fd, NULL, entry->mtime_seconds, entry->mtime_nanoseconds) < 0))
 		return -1;
 	return sync_entry(tree, fd);
@@ -403,7 +403,7 @@ static int finish_entry(struct tree *tree, struct list_entry *entry)
 	else if (parent < 0 ||
 		 symlinkat(tree->list.names + entry->target, parent, name) < 0)
 		leave_out(tree, entry, errno == EEXIST ? NULL : strerror(errno));
-	else if (tree->preserve)
+	else if (tree->times)
 		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
 	close_fd(parent);
 	return 0;
@@ -644,28 +644,6 @@ static int make_directory(struct tree *tree, uint32_t number)
 	return 0;
 }
 
-int open_tree(struct tree *tree, int root, const char *path,
-	      const struct source_message *source, const struct cp_settings *settings,
-	      struct failure *failure)
-{
-	tree->preserve = settings->preserve;
-	tree->secret = settings->secret;
-	tree->mask = get_umask();
-	tree->dry_run = settings->dry_run;
-	tree->failure = failure;
-	pthread_mutex_init(&tree->making, NULL);
-	if (find_base(tree, root, path, source) < 0 || refuse_itself(tree, source) < 0)
-		return -1;
-	if (tree->dry_run && may_write_to(tree->base) < 0)
-		return fail_tree(tree, "write into");
-	if (tree->dry_run)
-		return check_room(tree);
-	if (open_stage(tree, source->name, settings) < 0)
-		return -1;
-	tree->sync_each = !syncs_as_a_whole(tree->stage);
-	return for_each_entry(tree, make_directory);
-}
-
 /* The path at the place of an entry: the only top may have another name there. */
 static const char *final_path(const struct tree *tree, const struct list_entry *entry,
 			      char buffer[PATH_MAX])
@@ -677,6 +655,63 @@ static const char *final_path(const struct tree *tree, const struct list_entry *
 		return path;
 	snprintf(buffer, PATH_MAX, "%s%s", tree->top, rest ? rest : "");
 	return buffer;
+}
+
+/*
+ * Such a file counts as placed: where case does not count, its name may be that of
+ * another file of the list.
+ */
+static int find_same(struct tree *tree, uint32_t number)
+{
+	const struct list_entry *entry = &tree->list.entries[number];
+	char buffer[PATH_MAX];
+	const char *name;
+	struct stat stat;
+	int parent, added = 0;
+
+	if (entry->kind != LIST_FILE)
+		return 0;
+	parent = open_parent_below(tree->base, final_path(tree, entry, buffer), &name);
+	if (parent >= 0 && fstatat(parent, name, &stat, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    is_same_file(entry, tree->preserve, parent, &stat) &&
+	    /* This one is refused later. */
+	    (entry->parent != LIST_TOP ||
+	     !is_identity_of(entry->identity, &stat, tree->secret)))
+		/* Hard links, as of a snapshot, are several names of one file. */
+		added = stat.st_nlink > 1 ? 1 : add_inode(&tree->placed, &stat);
+	close_fd(parent);
+	if (added < 0)
+		return fail(tree->failure, EXIT_FILE, "out of memory");
+	if (added)
+		mark_same(tree->same, number);
+	return 0;
+}
+
+int open_tree(struct tree *tree, int root, const char *path,
+	      const struct source_message *source, const struct cp_settings *settings,
+	      struct failure *failure)
+{
+	tree->preserve = settings->preserve;
+	tree->times = settings->preserve || settings->skip_same;
+	tree->secret = settings->secret;
+	tree->mask = get_umask();
+	tree->dry_run = settings->dry_run;
+	tree->failure = failure;
+	pthread_mutex_init(&tree->making, NULL);
+	if (find_base(tree, root, path, source) < 0 || refuse_itself(tree, source) < 0)
+		return -1;
+	if (tree->same && for_each_entry(tree, find_same) < 0)
+		return -1;
+	if (tree->same)
+		drop_same(&tree->list, tree->same);
+	if (tree->dry_run && may_write_to(tree->base) < 0)
+		return fail_tree(tree, "write into");
+	if (tree->dry_run)
+		return check_room(tree);
+	if (open_stage(tree, source->name, settings) < 0)
+		return -1;
+	tree->sync_each = !syncs_as_a_whole(tree->stage);
+	return for_each_entry(tree, make_directory);
 }
 
 /* An entry on its way from the stage to its place. */
@@ -829,14 +864,14 @@ static bool open_move(struct move *move)
 }
 
 /* The parent comes first. */
-static void place_entry(struct tree *tree, struct list_entry *entry, void **placed)
+static void place_entry(struct tree *tree, struct list_entry *entry)
 {
 	struct move move = { .tree = tree,
 			     .entry = entry,
 			     .from = -1,
 			     .to = -1,
 			     .fd = -1,
-			     .placed = placed };
+			     .placed = &tree->placed };
 
 	entry->moved = entry->parent != LIST_TOP &&
 		       tree->list.entries[entry->parent].moved;
@@ -883,8 +918,6 @@ static void finish_merged(struct tree *tree)
 
 int commit_tree(struct tree *tree, struct failure *failure)
 {
-	void *placed = NULL;
-
 	tree->failure = failure;
 	if (finish_stage(tree) < 0)
 		return -1;
@@ -895,8 +928,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
 	for (uint32_t i = 0; i < tree->list.count; i++)
-		place_entry(tree, &tree->list.entries[i], &placed);
-	tdestroy(placed, free);
+		place_entry(tree, &tree->list.entries[i]);
 	finish_merged(tree);
 	/* Nothing below a top goes to its place without it. The tops come first. */
 	for (uint32_t i = 0;
@@ -923,5 +955,7 @@ void close_tree(struct tree *tree)
 	close_fd(tree->above);
 	tree->stage = tree->base = tree->above = -1;
 	tree->temporary[0] = '\0';
+	tdestroy(tree->placed, free);
+	tree->placed = NULL;
 	free_list(&tree->list);
 }

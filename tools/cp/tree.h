@@ -24,8 +24,10 @@ struct tree {
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
-	pthread_mutex_t making; /* the first part of a file makes it */
-	bool preserve, dry_run;
+	struct same_files *same; /* borrowed; NULL: all files are copied */
+	void *placed;		 /* what is at the places of the list: see path.h */
+	pthread_mutex_t making;	 /* the first part of a file makes it */
+	bool preserve, times, dry_run;
 	bool sync_each; /* file and directory, by itself: syncfs(2) does not suffice */
 	mode_t mask;
 	const uint8_t *secret; /* of the copy; borrowed */
@@ -38,7 +40,7 @@ struct tree {
 
 /*
  * Find or create the destination, and make the directories of the stage. tree->list has
- * been received.
+ * been received. With --skip-same, drops the files from it that are there already.
  *
  * root  as in path.h
  */
