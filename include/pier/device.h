@@ -82,7 +82,10 @@ struct pier_device_attr {
 	 * The highest key that the caller may request; 0: the device chooses all keys.
 	 */
 	uint32_t max_requested_key;
-	/** The most ranges that the device joins under one key; 0 or 1: none. */
+	/**
+	 * The most ranges that the device joins under one key; 0 or 1: none. Indirect
+	 * keys, which join parts, do not count: pier_mr_reg_attr().
+	 */
 	uint32_t max_joined_ranges;
 };
 

@@ -268,8 +268,9 @@ enum pier_addressing {
 	PIER_ADDRESSING_VIRTUAL = 0,
 	/**
 	 * At 0, or at the memory's offset in its page if it does not begin on a page
-	 * boundary. The kernel maps whole pages, so iova and address must be equal
-	 * modulo the page size (ib_umem_get()). pier_mr_iova() returns the result.
+	 * boundary and has no indirect key (PIER_SPLIT_NEVER). The kernel maps whole
+	 * pages, so iova and address must be equal modulo the page size (ib_umem_get()).
+	 * pier_mr_iova() returns the result.
 	 */
 	PIER_ADDRESSING_ZERO_BASED = 1,
 	/** At `iova`, which must equal the address modulo the page size. */
@@ -286,7 +287,11 @@ enum pier_split {
 	 * pieces.
 	 */
 	PIER_SPLIT_PIECES = 1,
-	/** Nowhere: the registration gives one key or fails with -EOPNOTSUPP. */
+	/**
+	 * Nowhere: the registration gives one key or fails with -EOPNOTSUPP. On mlx5
+	 * with PIER_ADDRESSING_ZERO_BASED, one indirect key can cover several ranges,
+	 * and all segments of a range; see pier_mr_reg_attr().
+	 */
 	PIER_SPLIT_NEVER = 2,
 };
 
@@ -406,6 +411,14 @@ static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
  * they are whole pages of memfd buffers, the device accepts dma-bufs, and /dev/udmabuf
  * can join memfds. Otherwise each range becomes a part of the region, if `split` allows
  * this.
+ *
+ * With PIER_SPLIT_NEVER and PIER_ADDRESSING_ZERO_BASED, mlx5 makes an indirect key over
+ * the keys of such parts: of ranges, and of the segments of a range that its driver does
+ * not export as one dma-buf (PyTorch's expandable segments). The addresses of the region
+ * then begin at exactly 0. This needs an active port, and takes one queue pair for the
+ * time of the call; one request must have room for all parts, which is 52 with requests
+ * of 1024 bytes (a part of more than 1 GiB counts once for each GiB). MW_BIND,
+ * ON_DEMAND and TPH hints are not possible. It has never run on a hardware NIC.
  *
  * attr  borrowed for the call, as are the ranges
  *

@@ -115,7 +115,8 @@ static int find_port(struct pier_loop *loop)
 	return pier_fail(ENETDOWN, "no port of %s is active", device->name);
 }
 
-static int create_objects(struct pier_loop *loop, struct ibv_pd *pd)
+/* parts: that a request joins, or 0 */
+static int create_objects(struct pier_loop *loop, struct ibv_pd *pd, uint32_t parts)
 {
 	const struct pier_device *device = loop->device;
 	struct ibv_qp_init_attr init = {
@@ -133,7 +134,8 @@ static int create_objects(struct pier_loop *loop, struct ibv_pd *pd)
 		return pier_fail_because(pier_last_errno(), "create a completion queue");
 	init.send_cq = init.recv_cq = loop->cq;
 	errno = 0;
-	loop->qp = pier_create_direct_qp(device->provider, pd, &init);
+	loop->qp = parts ? device->provider->create_join_qp(pd, &init, parts)
+			 : pier_create_direct_qp(device->provider, pd, &init);
 	if (!loop->qp)
 		return pier_fail_because(pier_last_errno(), "create a queue pair");
 	return 0;
@@ -257,8 +259,8 @@ static int connect_to_itself(struct pier_loop *loop)
 	return error ? pier_fail_because(error, "connect a queue pair to itself") : 0;
 }
 
-int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
-		     struct pier_loop **ret_loop)
+static int create_loop(struct pier_device *device, struct ibv_pd *pd, uint32_t parts,
+		       int64_t deadline, struct pier_loop **ret_loop)
 {
 	struct pier_loop *loop = calloc(1, sizeof(*loop));
 	int error;
@@ -269,7 +271,7 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t dead
 	loop->deadline = deadline;
 	error = find_port(loop);
 	if (!error)
-		error = create_objects(loop, pd);
+		error = create_objects(loop, pd, parts);
 	if (!error)
 		error = connect_to_itself(loop);
 	if (error) {
@@ -278,6 +280,12 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t dead
 	}
 	*ret_loop = loop;
 	return 0;
+}
+
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
+		     struct pier_loop **ret_loop)
+{
+	return create_loop(device, pd, 0, deadline, ret_loop);
 }
 
 static int wait_for_completion(struct pier_loop *loop)
@@ -326,6 +334,31 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 	if (error)
 		return pier_fail_because(error, "post a request to itself");
 	return wait_for_completion(loop);
+}
+
+int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t count,
+		   int access, struct ibv_mr **ret_mr)
+{
+	const struct pier_provider *provider = pd->device->provider;
+	struct pier_loop *loop = NULL;
+	struct ibv_mr *mr;
+	int error = create_loop(pd->device, pd->pd, count, pier_deadline(TIMEOUT_MS),
+				&loop);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	errno = 0;
+	mr = provider->join_mrs(loop->qp, parts, count, access);
+	error = mr ? wait_for_completion(loop)
+		   : pier_fail_because(pier_last_errno(), "create an indirect key");
+	/* First the queue pair, so that no request is left that uses the key. */
+	pier_loop_destroy(loop);
+	if (error && mr && provider->unjoin_mrs(mr))
+		pier_warning("%s does not destroy an indirect key", pd->device->name);
+	if (!error)
+		*ret_mr = mr;
+	return error;
 }
 
 void pier_loop_destroy(struct pier_loop *loop)

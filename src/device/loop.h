@@ -54,6 +54,18 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 		  struct ibv_sge *local, uint64_t remote, uint32_t rkey,
 		  int64_t deadline);
 
+/*
+ * One key for regions of one protection domain: join_mrs() of the provider, on a loop of
+ * its own. Deregister the result with unjoin_mrs(), before any of the regions.
+ *
+ * parts  the bytes under the key, in order, by the regions' lkeys and addresses
+ *
+ * Errors: those of pier_loop_create() and pier_loop_run(); others of the provider.
+ * Nothing is left behind.
+ */
+int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t count,
+		   int access, struct ibv_mr **ret_mr);
+
 /* Takes NULL and half-built loops. Leaks objects that the driver does not destroy. */
 void pier_loop_destroy(struct pier_loop *loop);
 

@@ -190,6 +190,32 @@ struct pier_provider {
 				    const uint32_t *key);
 
 	/*
+	 * Beyond verbs: one more key for regions of one protection domain, whose bytes
+	 * follow each other from address 0 on under it (an indirect key of mlx5). All are
+	 * NULL if the provider has no such keys.
+	 *
+	 * can_join: whether the device may have them.
+	 *
+	 * create_join_qp: create_qp() of a queue pair that join_mrs() uses, for at most
+	 * `count` parts; EINVAL if these are too many for one request.
+	 *
+	 * join_mrs: makes the key and posts the one request that gives it its bytes, on a
+	 * queue pair in RTS. The key works as soon as that request has completed without
+	 * an error. `parts` has addresses and lkeys of the regions, and is read during
+	 * the call only. The result is a region with the lkey and the rkey; the access
+	 * flags that have no meaning for it are left out. Sets errno.
+	 *
+	 * unjoin_mrs: its counterpart, in place of dereg_mr(), and before that of any
+	 * part. 0 or a positive errno.
+	 */
+	bool (*can_join)(struct ibv_context *context);
+	struct ibv_qp *(*create_join_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+					 uint32_t count);
+	struct ibv_mr *(*join_mrs)(struct ibv_qp *qp, const struct ibv_sge *parts,
+				   uint32_t count, int access);
+	int (*unjoin_mrs)(struct ibv_mr *mr);
+
+	/*
 	 * Beyond verbs, and NULL if it makes no difference: nothing else uses the
 	 * `length` bytes after the region in its file, so a peer of the region may get
 	 * the whole file. Called before anyone has the region's key.

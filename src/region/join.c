@@ -5,6 +5,7 @@
 
 #include "buffer/buffer.h"
 #include "core/page.h"
+#include "device/loop.h"
 #include "join.h"
 #include "path.h"
 #include "plan.h"
@@ -223,6 +224,102 @@ int pier_join_by_dmabuf(const struct pier_mr *region, struct pier_mr_part *ret_p
 		/* Most often a limit of the kernel: the ranges may work as parts. */
 		return pier_fail(EOPNOTSUPP, "%s does not join %u ranges: %s",
 				 joiner->name, region->range_count, pier_error_message());
+	return 0;
+}
+
+enum {
+	/* Bit 31 of a length marks inline data: MLX5_INLINE_SEG in libmlx5. */
+	ENTRY_MAX = 1 << 30,
+};
+
+/* Returns how many there are; ret_entries NULL: only counts them. */
+static uint32_t list_entries(const struct pier_mr *region, struct ibv_sge *ret_entries)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < region->part_count; i++) {
+		const struct pier_mr_part *part = &region->parts[i];
+		uint64_t done = 0;
+
+		while (done < part->length) {
+			uint64_t left = part->length - done;
+			uint32_t length = left < ENTRY_MAX ? (uint32_t)left : ENTRY_MAX;
+
+			if (ret_entries)
+				ret_entries[count] = (struct ibv_sge){ part->iova + done,
+								       length,
+								       part->mr->lkey };
+			done += length;
+			count++;
+		}
+	}
+	return count;
+}
+
+/* Flushes and copies are those of one part: see sync.c. */
+static int check_parts(const struct pier_mr *region)
+{
+	const struct pier_mr_part *first = &region->parts[0];
+
+	for (uint32_t i = 0; i < region->part_count; i++) {
+		const struct pier_mr_part *part = &region->parts[i];
+
+		if (part->bounce)
+			return pier_fail(EOPNOTSUPP,
+					 "%u parts under one key: the memory at offset "
+					 "%" PRIu64 " is reached by a bounce buffer",
+					 region->part_count, part->start);
+		if (part->mapping != first->mapping)
+			return pier_fail(EOPNOTSUPP,
+					 "%u parts under one key: their dma-bufs have "
+					 "several mappings",
+					 region->part_count);
+	}
+	return 0;
+}
+
+static char *take_reason(struct pier_mr *region)
+{
+	char *reason = NULL;
+
+	for (uint32_t i = 0; i < region->part_count && !reason; i++) {
+		reason = region->parts[i].reason;
+		region->parts[i].reason = NULL;
+	}
+	return reason;
+}
+
+int pier_join_parts(struct pier_mr *region, enum pier_path path)
+{
+	uint32_t count = list_entries(region, NULL);
+	struct ibv_sge *entries;
+	struct ibv_mr *mr = NULL;
+	int error = check_parts(region);
+
+	if (error)
+		return error;
+	entries = calloc(count, sizeof(*entries));
+	if (!entries)
+		return pier_fail(ENOMEM, "joining %u parts: out of memory",
+				 region->part_count);
+	list_entries(region, entries);
+	error = pier_loop_join(region->pd, entries, count, (int)region->access, &mr);
+	free(entries);
+	if (error)
+		return pier_fail(EOPNOTSUPP, "%u parts under one key: %s",
+				 region->part_count, pier_error_message());
+	region->iova = 0;
+	region->first = (struct pier_mr_part){
+		.mr = mr,
+		.length = region->length,
+		.path = path,
+		.mapping = region->parts[0].mapping,
+		.reason = take_reason(region),
+	};
+	region->beneath = region->parts;
+	region->beneath_count = region->part_count;
+	region->parts = &region->first;
+	region->part_count = 1;
 	return 0;
 }
 

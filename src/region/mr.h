@@ -45,6 +45,7 @@ enum pier_key_plan {
 	PIER_KEYS_OF_PARTS,   /* each part is registered under a key of its own */
 	PIER_KEY_OF_DEVICE,   /* the device joins the ranges under one key */
 	PIER_KEY_OF_DMABUF,   /* one dma-buf is made of all ranges */
+	PIER_KEY_OVER_PARTS,  /* the device makes one more key over the keys of parts */
 	PIER_KEY_UNAVAILABLE, /* one key is asked for, and nothing joins the ranges */
 };
 
@@ -89,6 +90,12 @@ struct pier_mr {
 	/* NULL: `mr` covers the whole region, at the region's iova. */
 	struct pier_mr_part *parts;
 	uint32_t part_count;
+	/*
+	 * With an indirect key over several parts: these. `first` is then the part that
+	 * the key makes of them, and is deregistered before them. Otherwise NULL.
+	 */
+	struct pier_mr_part *beneath;
+	uint32_t beneath_count;
 
 	/* Not NULL: a memory window; `mr`, if there is one, is beneath it. */
 	struct pier_window *window;

@@ -371,17 +371,37 @@ static bool can_be_one_dmabuf(const struct pier_mr *region)
 	return pier_find_joiner() != NULL;
 }
 
+/*
+ * The addresses of an indirect key begin at 0 (mlx5dv_wr_post(3)). A NIC looks up one key
+ * more for each access, and creating the key takes a queue pair, so it must be asked for.
+ * Its request knows no windows, no ON_DEMAND and no TPH hints:
+ * mlx5_send_wr_set_mkey_access_flags().
+ */
+static bool joins_parts(const struct pier_mr *region, enum pier_addressing addressing)
+{
+	const struct pier_device *device = region->pd->device;
+
+	return region->split == PIER_SPLIT_NEVER && region->tph == PIER_TPH_NONE &&
+	       addressing == PIER_ADDRESSING_ZERO_BASED &&
+	       !(region->access & (PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND)) &&
+	       device->provider->can_join && device->provider->can_join(device->context);
+}
+
 /* Use one key if possible. Only a device can honour a requested key. */
-static enum pier_key_plan plan_keys(const struct pier_mr *region)
+static enum pier_key_plan plan_keys(const struct pier_mr *region,
+				    enum pier_addressing addressing)
 {
 	if (region->requested_key)
 		return PIER_KEY_OF_DEVICE;
 	if (region->range_count == 1)
-		return PIER_KEYS_OF_PARTS;
+		return joins_parts(region, addressing) ? PIER_KEY_OVER_PARTS
+						       : PIER_KEYS_OF_PARTS;
 	if (pier_device_joins(region))
 		return PIER_KEY_OF_DEVICE;
 	if (can_be_one_dmabuf(region))
 		return PIER_KEY_OF_DMABUF;
+	if (joins_parts(region, addressing))
+		return PIER_KEY_OVER_PARTS;
 	return region->split == PIER_SPLIT_NEVER ? PIER_KEY_UNAVAILABLE
 						 : PIER_KEYS_OF_PARTS;
 }
@@ -452,7 +472,7 @@ int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	error = plan_ranges(region, attr);
 	if (error)
 		return error;
-	region->key_plan = plan_keys(region);
+	region->key_plan = plan_keys(region, attr->addressing);
 	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_OFF)
 		region->access &= ~PIER_ACCESS_RELAXED_ORDERING;
 	else if (attr->ordering != PIER_ORDERING_STRICT &&

@@ -137,6 +137,7 @@ void pier_free_region(struct pier_mr *region)
 	/* If this fails, the kernel keeps the handle until the device is closed. */
 	if (region->dmah && !region->base)
 		region->pd->device->provider->dealloc_dmah(region->dmah);
+	free(region->beneath);
 	free(region->window);
 	free(region);
 }
@@ -153,9 +154,29 @@ static int dereg_part(struct pier_mr *region, struct pier_mr_part *part)
 	return 0;
 }
 
+/* From here on the region has the parts that the indirect key was made of. */
+static int dereg_indirect(struct pier_mr *region)
+{
+	int error = region->pd->device->provider->unjoin_mrs(region->first.mr);
+
+	if (error)
+		return error;
+	pier_remove_far_key(region->pd, &region->first.far);
+	drop_part(&region->first);
+	region->parts = region->beneath;
+	region->part_count = region->beneath_count;
+	region->mr = region->parts[0].mr;
+	region->beneath = NULL;
+	return 0;
+}
+
 /* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
 static int dereg_parts(struct pier_mr *region)
 {
+	int result = region->beneath ? dereg_indirect(region) : 0;
+
+	if (result)
+		return result;
 	/* A window may have no verbs region of its own. */
 	if (!region->parts)
 		return region->mr ? dereg_part(region, &region->first) : 0;
@@ -424,9 +445,42 @@ static int alloc_dmah(struct pier_mr *region)
 				 (int)region->tph, region->tph_cpu, device->name);
 }
 
+static int register_ranges(struct pier_mr *region)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < region->range_count && !error; i++)
+		error = register_range(region, &region->ranges[i]);
+	return error;
+}
+
+/*
+ * Parts, and one key over them. Without such a key a policy may still accept one part for
+ * all of a range's segments, such as a bounce buffer.
+ */
+static int register_under_key(struct pier_mr *region)
+{
+	int error = register_ranges(region);
+
+	if (!error && region->part_count > 1)
+		error = pier_join_parts(region, common_path(region));
+	if (error != -EOPNOTSUPP || region->policy == PIER_POLICY_DIRECT ||
+	    region->range_count > 1)
+		return error;
+	pier_debug("an indirect key is given up: %s", pier_error_message());
+	if (region->parts && dereg_parts(region))
+		return error;
+	if (region->parts != &region->first)
+		free(region->parts);
+	region->parts = NULL;
+	region->key_plan = PIER_KEYS_OF_PARTS;
+	return register_ranges(region);
+}
+
 int pier_register_region(struct pier_mr *region)
 {
-	bool joins = region->key_plan != PIER_KEYS_OF_PARTS;
+	bool over_parts = region->key_plan == PIER_KEY_OVER_PARTS;
+	bool joins = region->key_plan != PIER_KEYS_OF_PARTS && !over_parts;
 	int error = alloc_dmah(region);
 
 	if (error)
@@ -439,8 +493,8 @@ int pier_register_region(struct pier_mr *region)
 		joins = false;
 		error = 0;
 	}
-	for (uint32_t i = 0; i < region->range_count && !joins && !error; i++)
-		error = register_range(region, &region->ranges[i]);
+	if (!joins && !error)
+		error = over_parts ? register_under_key(region) : register_ranges(region);
 	if (error) {
 		/* This keeps the sentence of the failure. */
 		if (region->parts)

@@ -41,9 +41,11 @@ static inline struct pier_part_request pier_part_request_of(
 static inline bool pier_part_request_splits(const struct pier_part_request *segment)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
+	const struct pier_mr *region = segment->region;
 
-	return segment->region->split != PIER_SPLIT_NEVER && buffer &&
-	       (buffer->backend->segment || buffer->backend->parts);
+	return (region->split != PIER_SPLIT_NEVER ||
+		region->key_plan == PIER_KEY_OVER_PARTS) &&
+	       buffer && (buffer->backend->segment || buffer->backend->parts);
 }
 
 #endif

@@ -15,6 +15,18 @@ struct fake_mlx5_registration {
 	int fd, access, mlx5_access;
 };
 
+enum {
+	FAKE_MLX5_ENTRIES = 64,
+};
+
+/* The last request that gave a key its bytes. */
+struct fake_mlx5_list {
+	uint32_t key, access;
+	unsigned int flags; /* wr_flags */
+	uint16_t count;
+	struct ibv_sge entries[FAKE_MLX5_ENTRIES];
+};
+
 /* The symbol fake_mlx5 of the library: settings, and the last calls. */
 struct fake_mlx5 {
 	struct ibv_device *device; /* the only one of mlx5 */
@@ -27,6 +39,12 @@ struct fake_mlx5 {
 	uint32_t qp_flags;
 	uint64_t qp_ops;
 	int qp_error; /* of the next one; 0: it is created */
+	int mkey_error, destroy_error;
+	int mkeys;		/* alive */
+	uint16_t mkey_entries;	/* that the last one has room for */
+	struct ibv_pd *mkey_pd; /* of the last one */
+	struct fake_mlx5_list list;
+	int lists; /* posted */
 };
 
 #endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One key over the keys of several parts, on a soft0 that has such keys. */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/indirect.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <pier/element.h>
+#include <pier/remote.h>
+
+#include "core/deadline.h"
+#include "core/page.h"
+#include "device/loop.h"
+#include "region/mr.h"
+
+enum {
+	RANGES = 3,
+	PAGES = 4,
+	SKIPPED = 100, /* bytes of the first page of each range */
+};
+
+static struct {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct test_census before;
+	uint64_t page;
+	uint8_t *memory[RANGES]; /* PAGES pages each; the second is a buffer's */
+	struct pier_buffer *buffer;
+	struct pier_mr_range ranges[RANGES];
+	uint64_t length; /* of all ranges */
+	uint8_t *bytes;	 /* a copy of them */
+	uint8_t *peer;
+	struct pier_mr *peer_mr;
+} fixture;
+
+static void describe_ranges(void)
+{
+	uint64_t length = PAGES * fixture.page - SKIPPED - 7;
+	uint8_t value = 1;
+
+	fixture.ranges[0] = pier_mr_range_host(fixture.memory[0] + SKIPPED, length);
+	fixture.ranges[1] = pier_mr_range_buffer(fixture.buffer, SKIPPED, length);
+	fixture.ranges[2] = pier_mr_range_host(fixture.memory[2] + SKIPPED, length);
+	fixture.length = RANGES * length;
+	fixture.bytes = malloc(fixture.length);
+	fixture.peer = calloc(1, fixture.length);
+	assert_non_null(fixture.bytes);
+	assert_non_null(fixture.peer);
+	for (uint64_t i = 0; i < fixture.length; i++) {
+		value = (uint8_t)(value * 5 + 3 + i / 251);
+		fixture.bytes[i] = value;
+		fixture.memory[i / length][SKIPPED + i % length] = value;
+	}
+}
+
+static int setup(void **state)
+{
+	void *pointer;
+
+	(void)state;
+	memset(&fixture, 0, sizeof(fixture));
+	fixture.before = test_take_census();
+	fixture.page = pier_host_page();
+	expect_ok(pier_device_open("soft0", &fixture.device));
+	indirect_start(fixture.device);
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
+	expect_ok(pier_buffer_alloc("memfd", PAGES * fixture.page, &fixture.buffer));
+	expect_ok(pier_buffer_map(fixture.buffer, &pointer));
+	for (int i = 0; i < RANGES; i++) {
+		fixture.memory[i] = i == 1 ? pointer
+					   : mmap(NULL, PAGES * fixture.page,
+						  PROT_READ | PROT_WRITE,
+						  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_ptr_not_equal(fixture.memory[i], MAP_FAILED);
+	}
+	describe_ranges();
+	expect_ok(pier_mr_reg(fixture.pd, fixture.peer, fixture.length,
+			      PIER_ACCESS_SHARED, &fixture.peer_mr));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	expect_ok(pier_mr_dereg(fixture.peer_mr));
+	expect_ok(pier_buffer_free(fixture.buffer));
+	munmap(fixture.memory[0], PAGES * fixture.page);
+	munmap(fixture.memory[2], PAGES * fixture.page);
+	free(fixture.bytes);
+	free(fixture.peer);
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	indirect_stop(fixture.device);
+	expect_ok(pier_device_close(fixture.device));
+	test_assert_census(&fixture.before);
+	return 0;
+}
+
+static struct pier_mr_attr one_key(void)
+{
+	struct pier_mr_attr attr;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = fixture.ranges;
+	attr.range_count = RANGES;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
+	attr.split = PIER_SPLIT_NEVER;
+	return attr;
+}
+
+static struct pier_mr *reg(const struct pier_mr_attr *attr)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_mr_reg_attr(fixture.pd, attr, &mr));
+	return mr;
+}
+
+/* Nothing is left, and the next registration works. */
+static void refuse(const struct pier_mr_attr *attr, const char *sentence)
+{
+	struct pier_mr *mr = (void *)1;
+	struct test_census before = test_take_census();
+	int alive = indirect.alive;
+
+	expect_result(pier_mr_reg_attr(fixture.pd, attr, &mr), -EOPNOTSUPP);
+	test_assert_sentence(sentence);
+	assert_ptr_equal(mr, (void *)1);
+	assert_int_equal(indirect.alive, alive);
+	assert_int_equal(indirect.keys, 0);
+	test_assert_census(&before);
+}
+
+static void move(enum ibv_wr_opcode opcode, struct ibv_sge local, uint64_t remote,
+		 uint32_t rkey)
+{
+	struct pier_loop *loop;
+
+	expect_ok(pier_loop_create(fixture.device, fixture.pd->pd, pier_deadline(30000),
+				   &loop));
+	expect_ok(
+		pier_loop_run(loop, opcode, &local, remote, rkey, pier_deadline(30000)));
+	pier_loop_destroy(loop);
+}
+
+static struct ibv_sge peer_element(void)
+{
+	return (struct ibv_sge){ (uintptr_t)fixture.peer, (uint32_t)fixture.length,
+				 pier_mr_lkey(fixture.peer_mr) };
+}
+
+/* A peer reads and writes all bytes by one key, and so does a local element. */
+static void check_bytes(const struct pier_mr *mr)
+{
+	uint64_t length = fixture.ranges[0].length;
+	struct pier_remote remote;
+	struct pier_gather element;
+
+	expect_ok(pier_mr_remote(mr, &remote));
+	assert_int_equal(remote.length, fixture.length);
+	assert_int_equal(remote.rkey, pier_mr_rkey(mr));
+	move(IBV_WR_RDMA_READ, peer_element(), remote.addr, remote.rkey);
+	assert_memory_equal(fixture.peer, fixture.bytes, fixture.length);
+	for (uint64_t i = 0; i < fixture.length; i++)
+		fixture.peer[i] = fixture.bytes[i] ^= 0x5a;
+	move(IBV_WR_RDMA_WRITE, peer_element(), remote.addr, remote.rkey);
+	for (int i = 0; i < RANGES; i++)
+		assert_memory_equal(fixture.memory[i] + SKIPPED,
+				    fixture.bytes + i * length, length);
+	/* Across all seams. */
+	memset(fixture.peer, 0, fixture.length);
+	expect_ok(pier_mr_gather(mr, pier_mr_iova(mr) + 5, fixture.length - 5, &element));
+	move(IBV_WR_RDMA_WRITE,
+	     (struct ibv_sge){ element.addr, element.length, element.lkey },
+	     (uintptr_t)fixture.peer, pier_mr_rkey(fixture.peer_mr));
+	assert_memory_equal(fixture.peer, fixture.bytes + 5, fixture.length - 5);
+}
+
+static void one_key_covers_all_ranges(void **state)
+{
+	struct pier_mr_attr attr = one_key();
+	struct pier_mr *mr = reg(&attr);
+
+	(void)state;
+	assert_int_equal(indirect.joins, 1);
+	assert_int_equal(indirect.last_count, RANGES);
+	assert_int_equal(indirect.alive, RANGES + 1);
+	assert_int_equal(pier_mr_parts(mr), 1);
+	assert_int_equal(pier_mr_iova(mr), 0);
+	assert_int_equal(mr->lkey, pier_mr_lkey(mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	check_bytes(mr);
+	expect_ok(pier_mr_dereg(mr));
+	assert_int_equal(indirect.alive, 1);
+}
+
+static void a_key_must_be_asked_for(void **state)
+{
+	struct pier_mr_attr attr = one_key();
+	struct pier_mr *mr;
+
+	(void)state;
+	attr.split = PIER_SPLIT_SEAMS;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_parts(mr), RANGES);
+	expect_ok(pier_mr_dereg(mr));
+	/* One part has one key as it is. */
+	attr.split = PIER_SPLIT_NEVER;
+	attr.range_count = 1;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_parts(mr), 1);
+	assert_int_equal(pier_mr_iova(mr), SKIPPED);
+	expect_ok(pier_mr_dereg(mr));
+	assert_int_equal(indirect.joins, 0);
+}
+
+static void names_what_prevents_the_key(void **state)
+{
+	struct pier_mr_attr attr = one_key();
+
+	(void)state;
+	attr.access |= PIER_ACCESS_MW_BIND;
+	refuse(&attr, "3 ranges under one key: soft0 does not join them");
+	attr.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_ON_DEMAND;
+	refuse(&attr, "3 ranges under one key: soft0 does not join them");
+	/* Other addresses than those of the key. */
+	attr = one_key();
+	attr.addressing = PIER_ADDRESSING_VIRTUAL;
+	refuse(&attr, "3 ranges under one key: soft0 does not join them");
+	attr.addressing = PIER_ADDRESSING_IOVA;
+	attr.iova = SKIPPED;
+	refuse(&attr, "3 ranges under one key: soft0 does not join them");
+	attr = one_key();
+	indirect.unavailable = true;
+	refuse(&attr, "3 ranges under one key: soft0 does not join them");
+	indirect.unavailable = false;
+	indirect.most = RANGES - 1;
+	refuse(&attr, "3 parts under one key: create a queue pair: Invalid argument");
+}
+
+static void failures_leave_nothing(void **state)
+{
+	struct pier_mr_attr attr = one_key();
+	struct pier_mr *mr = (void *)1;
+
+	(void)state;
+	for (int nth = 1; nth <= RANGES; nth++) {
+		struct test_census before = test_take_census();
+
+		indirect.failing_reg = nth;
+		expect_result(pier_mr_reg_attr(fixture.pd, &attr, &mr), -EIO);
+		assert_int_equal(indirect.alive, 1);
+		test_assert_census(&before);
+	}
+	indirect.qp_error = ENOMEM;
+	refuse(&attr, "3 parts under one key: create a queue pair: Cannot allocate");
+	indirect.qp_error = 0;
+	indirect.join_error = EOPNOTSUPP;
+	refuse(&attr, "3 parts under one key: create an indirect key: Operation not");
+	indirect.join_error = 0;
+	indirect.bad_completion = true;
+	refuse(&attr, "3 parts under one key: a request to itself completes with the "
+		      "error");
+	indirect.bad_completion = false;
+	mr = reg(&attr);
+	check_bytes(mr);
+	expect_ok(pier_mr_dereg(mr));
+}
+
+/* What could not be deregistered stays, and the next call goes on there. */
+static void deregistration_can_be_repeated(void **state)
+{
+	struct pier_mr_attr attr = one_key();
+	struct pier_mr *mr = reg(&attr);
+
+	(void)state;
+	indirect.unjoin_error = EBUSY;
+	expect_result(pier_mr_dereg(mr), -EBUSY);
+	indirect.unjoin_error = 0;
+	assert_int_equal(indirect.keys, 1);
+	assert_int_equal(indirect.alive, RANGES + 1);
+	check_bytes(mr);
+	for (int left = RANGES; left > 0; left--) {
+		indirect.failing_dereg = left == RANGES ? 1 : 2;
+		expect_result(pier_mr_dereg(mr), -EBUSY);
+		assert_int_equal(indirect.keys, 0);
+		assert_int_equal(indirect.alive, left + 1);
+	}
+	expect_ok(pier_mr_dereg(mr));
+	assert_int_equal(indirect.alive, 1);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(one_key_covers_all_ranges),      CASE(a_key_must_be_asked_for),
+		CASE(names_what_prevents_the_key),    CASE(failures_leave_nothing),
+		CASE(deregistration_can_be_repeated),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
