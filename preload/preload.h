@@ -64,7 +64,11 @@ struct preload_facts {
 	const char *path, *mapping;
 };
 
-/* Register memory of a GPU. On PRELOAD_DONE the region has the program's addresses. */
+/*
+ * Register memory of a GPU. On PRELOAD_DONE the region has the program's addresses.
+ *
+ * ret_facts  or NULL: nobody reports them
+ */
 enum preload_outcome preload_register(const struct preload_request *request,
 				      struct ibv_mr **ret_mr,
 				      struct preload_facts *ret_facts);

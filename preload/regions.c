@@ -161,6 +161,8 @@ static void describe(const struct pier_buffer *buffer, const struct pier_mr *reg
 {
 	const struct pier_memory_facts *facts = &buffer->facts;
 
+	if (!ret_facts)
+		return;
 	snprintf(ret_facts->kind, sizeof(ret_facts->kind), "%s%s%s%s%s",
 		 buffer->backend->name, facts->unit[0] ? ":" : "", facts->unit,
 		 facts->kind[0] ? ", " : "", facts->kind);
@@ -211,8 +213,10 @@ enum preload_outcome preload_register(const struct preload_request *request,
 	struct pier_buffer *buffer = NULL;
 	int error = request->addr && request->length ? wrap(request, &buffer) : 0;
 
-	*ret_facts =
-		(struct preload_facts){ .kind = "unknown", .path = "", .mapping = "" };
+	if (ret_facts)
+		*ret_facts = (struct preload_facts){ .kind = "unknown",
+						     .path = "",
+						     .mapping = "" };
 	if (error)
 		return PRELOAD_FAILED;
 	if (!buffer)

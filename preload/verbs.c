@@ -167,21 +167,22 @@ static struct ibv_mr *register_without(const struct preload_request *request,
 static __attribute__((noinline)) struct ibv_mr *register_device(
 	const struct preload_request *request, registrar *ask, const void *original)
 {
-	uint64_t began = preload_reports() ? now() : 0;
+	bool reports = preload_reports();
+	uint64_t began = reports ? now() : 0;
 	struct preload_facts facts;
 	struct ibv_mr *mr = NULL;
 	enum preload_outcome outcome;
 	int before = errno, error = 0;
 
 	preload_depth++;
-	outcome = preload_register(request, &mr, &facts);
+	outcome = preload_register(request, &mr, reports ? &facts : NULL);
 	if (outcome == PRELOAD_HOST) {
 		errno = before;
 		mr = ask(request, original);
 	}
 	if (outcome == PRELOAD_FAILED)
 		mr = register_without(request, &facts, ask, original, &error);
-	if (outcome != PRELOAD_HOST && preload_reports())
+	if (outcome != PRELOAD_HOST && reports)
 		preload_report(request, &facts, now() - began, error,
 			       outcome == PRELOAD_FAILED ? pier_error_message() : "");
 	preload_depth--;
