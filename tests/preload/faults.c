@@ -84,6 +84,7 @@ static int close_all(void **state)
 	(void)state;
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_close_device(context), 0);
+	unlink(getenv("PIER_DMABUF_REPORT"));
 	return 0;
 }
 
