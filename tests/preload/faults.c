@@ -84,10 +84,11 @@ static int close_all(void **state)
 	const char *report = getenv("PIER_DMABUF_REPORT");
 
 	(void)state;
-	assert_non_null(report);
+
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_close_device(context), 0);
-	unlink(report);
+	if (report)
+		unlink(report);
 	return 0;
 }
 
