@@ -61,6 +61,9 @@ PIER_BEGIN_DECLS
  * PIER_MR_CACHE_UNWATCHED all of it is cached, and the caller must report what was
  * freed.
  *
+ * A region that a channel's device could not access is not handed out again, because the
+ * exporter of a dma-buf can revoke its memory and tells nobody (docs/devices.md).
+ *
  * The cache holds no lock while it registers or deregisters a region or calls a
  * backend. If several threads miss the same range at once, each may register it; one
  * region stays, and the others are deregistered before the calls return.

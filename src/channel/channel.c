@@ -7,6 +7,8 @@
 #include "status.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "region/cache/index.h"
+#include "region/mr.h"
 
 void pier_update_ready(struct pier_channel *channel)
 {
@@ -67,6 +69,35 @@ struct pier_result pier_note_failure(struct pier_channel *channel,
 	return result;
 }
 
+static bool is_of_memory(uint32_t status)
+{
+	return status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR;
+}
+
+/*
+ * A region whose memory was taken away by the exporter of its dma-buf looks like one that
+ * is gone (ib_umem_dmabuf_revoke() in Linux), and nothing tells the program: a cache
+ * would hand it out again. One that is blamed by mistake is only registered once more.
+ */
+void pier_blame_regions(struct pier_channel *channel, const struct pier_queue *queue,
+			const struct pier_entry *entry)
+{
+	uint32_t lkey;
+	char name[128];
+
+	if (!is_of_memory(channel->first.status))
+		return;
+	for (uint32_t i = 0; pier_queue_key(queue, entry, i, &lkey); i++) {
+		size_t used = strlen(channel->cause);
+
+		pier_caches_drop_key(channel->pd, lkey);
+		pier_name_region(channel->pd, lkey, name, sizeof(name));
+		if (name[0])
+			snprintf(channel->cause + used, sizeof(channel->cause) - used,
+				 "; it used %s", name);
+	}
+}
+
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause)
 {
 	if (channel->broken)
@@ -90,6 +121,11 @@ void pier_explain_failure(const struct pier_channel *channel,
 {
 	char sentence[sizeof(channel->cause)];
 
+	if (result->status == channel->first.status &&
+	    result->opcode == channel->first.opcode && !channel->cause_is_flush) {
+		pier_fail(-result->error, "%s", channel->cause);
+		return;
+	}
 	pier_describe_status((enum ibv_wc_status)result->status, result->vendor_error,
 			     result->opcode, sentence, sizeof(sentence));
 	add_device_event(channel, sentence, sizeof(sentence));

@@ -125,6 +125,13 @@ struct pier_result pier_note_failure(struct pier_channel *channel,
 				     const struct ibv_wc *wc, enum pier_opcode opcode,
 				     void *context) __attribute__((cold));
 
+/*
+ * The request of that entry has failed at this end: add its regions to the sentence of
+ * the channel, if it is the first failure, and take them out of the caches.
+ */
+void pier_blame_regions(struct pier_channel *channel, const struct pier_queue *queue,
+			const struct pier_entry *entry) __attribute__((cold));
+
 /* Break the channel for another reason than a failed request, unless it is broken. */
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause);
 

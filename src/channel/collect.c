@@ -10,11 +10,14 @@
 /* Nobody polls for an unwatched request: only its scope learns that it has failed. */
 static __attribute__((cold)) struct pier_result note_failed_entry(
 	struct pier_channel *channel, const struct ibv_wc *wc,
-	const struct pier_entry *entry)
+	const struct pier_queue *queue, const struct pier_entry *entry)
 {
+	bool first = !channel->broken;
 	struct pier_result result = pier_note_failure(
 		channel, wc, pier_entry_opcode(entry), pier_entry_context(entry));
 
+	if (first)
+		pier_blame_regions(channel, queue, entry);
 	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
 	return result;
@@ -67,7 +70,7 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
 		return;
 	}
 	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
-		result = note_failed_entry(channel, wc, entry);
+		result = note_failed_entry(channel, wc, queue, entry);
 	else if (queue == &channel->receives)
 		result = pier_receive_result(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);

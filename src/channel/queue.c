@@ -87,6 +87,17 @@ uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry
 	return count;
 }
 
+bool pier_queue_key(const struct pier_queue *queue, const struct pier_entry *entry,
+		    uint32_t index, uint32_t *ret_key)
+{
+	uint64_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);
+
+	if (index >= kind >> 32)
+		return false;
+	*ret_key = index ? keys_of(queue, entry)[index] : (uint32_t)entry->key;
+	return true;
+}
+
 static bool entry_uses(const struct pier_queue *queue, const struct pier_entry *entry,
 		       uint64_t kind, uint32_t lkey)
 {

@@ -129,6 +129,10 @@ static inline void pier_queue_posted(struct pier_queue *queue, uint64_t head)
 	__atomic_store_n(&queue->head, head, __ATOMIC_RELEASE);
 }
 
+/* Key `index` of a request, from 0; false: it has no such key. */
+bool pier_queue_key(const struct pier_queue *queue, const struct pier_entry *entry,
+		    uint32_t index, uint32_t *ret_key) __attribute__((cold));
+
 /* A result that was set aside, or NULL. */
 struct pier_entry *pier_queue_find_aside(const struct pier_queue *queue, uint64_t id)
 	__attribute__((cold));

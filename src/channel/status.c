@@ -41,7 +41,8 @@ static const struct meaning meanings[] = {
 	       "the kernel's log"),
 	STATUS(IBV_WC_LOC_PROT_ERR, -EFAULT, LOCAL,
 	       "an element is outside its region, or the region is gone, of another "
-	       "protection domain or without the access right",
+	       "protection domain or without the access right, or the exporter of its "
+	       "dma-buf took the memory away",
 	       "that the memory is still registered, and the region's access"),
 	STATUS(IBV_WC_WR_FLUSH_ERR, -ECANCELED, FLUSHED, LEFT_STATE,
 	       "the first error of this channel, and the peer's"),

@@ -233,6 +233,18 @@ size_t pier_object_children(const struct pier_object *parent, enum pier_object_k
 	return count;
 }
 
+void pier_object_visit(enum pier_object_kind kind,
+		       bool (*visit)(const struct pier_object *object, void *context),
+		       void *context)
+{
+	pier_fork_lock(&table.mutex);
+	pier_list_for_each(const struct pier_object, object, &table.objects, link) {
+		if (object->kind == kind && visit(object, context))
+			break;
+	}
+	pier_fork_unlock(&table.mutex);
+}
+
 int pier_fail_inherited(const struct pier_object *object)
 {
 	char text[PIER_OBJECT_DESCRIPTION_SIZE];

@@ -61,6 +61,14 @@ void pier_object_log_below(const struct pier_object *ancestor);
 /* Count the objects of a kind whose parent is `parent`. */
 size_t pier_object_children(const struct pier_object *parent, enum pier_object_kind kind);
 
+/*
+ * Call a function for the objects of a kind, oldest first, until it returns true. The
+ * rules for describe() hold for it.
+ */
+void pier_object_visit(enum pier_object_kind kind,
+		       bool (*visit)(const struct pier_object *object, void *context),
+		       void *context);
+
 /* Write PIER_OBJECT_KINDS counts in the form of pier_object_tally(). */
 void pier_object_print_counts(const size_t *counts, char *ret_text, size_t size);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include <pier/verbs.h>
 
@@ -96,6 +98,35 @@ const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t in
 	while (mr->window && !mr->mr)
 		mr = mr->base;
 	return mr->parts ? &mr->parts[index] : &mr->first;
+}
+
+struct sought_region {
+	const struct pier_pd *pd;
+	uint32_t lkey;
+	char *text;
+	size_t size;
+};
+
+static bool name_if_sought(const struct pier_object *object, void *context)
+{
+	const struct sought_region *sought = context;
+	const struct pier_mr *mr = (const struct pier_mr *)object;
+
+	if (mr->pd != sought->pd || mr->lkey != sought->lkey || mr->window)
+		return false;
+	snprintf(sought->text, sought->size,
+		 "the region of %" PRIu64 " bytes at %#" PRIx64 " (%s)", mr->length,
+		 mr->iova, pier_path_name(mr->path));
+	return true;
+}
+
+void pier_name_region(const struct pier_pd *pd, uint32_t lkey, char *ret_text,
+		      size_t size)
+{
+	struct sought_region sought = { pd, lkey, ret_text, size };
+
+	ret_text[0] = '\0';
+	pier_object_visit(PIER_OBJECT_MR, name_if_sought, &sought);
 }
 
 const char *pier_mr_reason(const struct pier_mr *mr)

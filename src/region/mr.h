@@ -137,6 +137,13 @@ const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr);
 uint32_t pier_mr_lkey(const struct pier_mr *mr);
 uint32_t pier_mr_rkey(const struct pier_mr *mr);
 
+/*
+ * Write "the region of 4096 bytes at 0x1000 (dma-buf)" for a key of the PD; "" if no
+ * region has it as its first key. Any thread.
+ */
+void pier_name_region(const struct pier_pd *pd, uint32_t lkey, char *ret_text,
+		      size_t size);
+
 /* The verbs region that a window is to be bound to. */
 struct ibv_mr *pier_window_under(const struct pier_mr *window);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 
 #include <pier/recovery.h>
 #include <pier/verbs.h>
@@ -216,6 +217,47 @@ static void names_the_event_of_a_failure(void **state)
 	}
 }
 
+/*
+ * The sentence names the region that the device could not access, and no cache hands it
+ * out again: its memory may have been taken away.
+ */
+static void blames_regions_of_this_end(void **state)
+{
+	struct world *world = behind(state, "wc@1=LOC_PROT_ERR");
+	struct pier_mr_range range = pier_mr_range_buffer(world->a.area.buffer, LENGTH,
+							  LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, LENGTH, LENGTH);
+	struct pier_mr_cache_stats stats;
+	struct pier_mr_cache *cache = NULL;
+	struct pier_mr *mr[3] = { NULL };
+	struct pier_gather source;
+	char name[100];
+
+	expect_ok(pier_mr_cache_create(world->a.pd, NULL, &cache));
+	expect_ok(pier_mr_cache_get(cache, &range, 0, &mr[0]));
+	expect_ok(pier_mr_cache_get(cache, &range, 0, &mr[1]));
+	assert_ptr_equal(mr[0], mr[1]);
+	expect_ok(pier_mr_gather(mr[0], pier_mr_iova(mr[0]), LENGTH, &source));
+	expect_result(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT),
+		      -EFAULT);
+	image_copy(&world->b.area, LENGTH, &world->a.area, LENGTH, LENGTH);
+	snprintf(name, sizeof(name),
+		 "; it used the region of %" PRIu64 " bytes at %#" PRIx64,
+		 pier_mr_length(mr[0]), pier_mr_iova(mr[0]));
+	test_assert_sentence(name);
+	expect_result(post_write(world, 0, NULL), -EPIPE);
+	test_assert_sentence(name);
+
+	expect_ok(pier_mr_cache_get(cache, &range, 0, &mr[2]));
+	assert_ptr_not_equal(mr[2], mr[0]);
+	pier_mr_cache_query_stats(cache, &stats, sizeof(stats));
+	assert_int_equal(stats.invalidations, 1);
+	for (size_t i = 0; i < 3; i++)
+		expect_ok(pier_mr_cache_put(cache, mr[i]));
+	expect_ok(pier_mr_cache_destroy(cache));
+	world_expect(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -228,6 +270,7 @@ int main(void)
 		world_case(is_reset_after_a_poll_that_failed),
 		world_case(ends_the_wait_when_the_device_fails),
 		world_case(names_the_event_of_a_failure),
+		world_case(blames_regions_of_this_end),
 	};
 
 	manual_clock_run();

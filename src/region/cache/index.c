@@ -416,6 +416,39 @@ static void reap_caches(void)
 	}
 }
 
+/* With the lock of the cache. No two ranges of a set have the same start. */
+static void drop_key(struct pier_mr_cache *cache, uint32_t lkey)
+{
+	for (unsigned int i = 0; i < cache->set_count; i++) {
+		struct pier_tree_node *node = pier_tree_from(&cache->sets[i].tree, 0);
+
+		while (node) {
+			uint64_t start = node->start;
+
+			if (pier_cache_entry_of(node)->mr->lkey == lkey) {
+				pier_cache_drop(pier_cache_entry_of(node));
+				cache->stats.invalidations++;
+			}
+			node = start < UINT64_MAX
+				       ? pier_tree_from(&cache->sets[i].tree, start + 1)
+				       : NULL;
+		}
+	}
+}
+
+void pier_caches_drop_key(const struct pier_pd *pd, uint32_t lkey)
+{
+	pthread_mutex_lock(&all.lock);
+	pier_list_for_each(struct pier_mr_cache, cache, &all.caches, link) {
+		if (cache->pd != pd)
+			continue;
+		pthread_mutex_lock(&cache->lock);
+		drop_key(cache, lkey);
+		pthread_mutex_unlock(&cache->lock);
+	}
+	pthread_mutex_unlock(&all.lock);
+}
+
 /* The backend may free the memory next, so what is idle is deregistered here. */
 static void drop_revoked(uint64_t start, uint64_t end)
 {

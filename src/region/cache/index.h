@@ -188,6 +188,9 @@ void pier_cache_drop_idle(struct pier_mr_cache *cache);
 
 /* Call the functions from here on without any of these locks, except as stated. */
 
+/* Stop keeping the regions of that key in all caches of the PD. Any thread. */
+void pier_caches_drop_key(const struct pier_pd *pd, uint32_t lkey);
+
 /* Deregister all dead entries. Returns the first error; entries that fail are stuck. */
 int pier_cache_reap(struct pier_mr_cache *cache);
 

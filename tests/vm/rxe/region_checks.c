@@ -266,6 +266,7 @@ static const struct {
 	{ "late", check_late },
 	{ "interrupted", check_interrupted },
 	{ "hold_exporter", check_hold_exporter },
+	{ "revoked", check_revoked },
 };
 
 static void (*find_check(const char *name))(const struct device *)

@@ -33,5 +33,6 @@ void check_faults(const struct device *device);
 void check_late(const struct device *device);
 void check_interrupted(const struct device *device);
 void check_hold_exporter(const struct device *device);
+void check_revoked(const struct device *device);
 
 #endif

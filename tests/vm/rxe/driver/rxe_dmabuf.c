@@ -7,9 +7,16 @@
  * none of an importer's business. CPU access to a dma-buf from the kernel has
  * an interface of its own, which is used here: dma_buf_vmap(), bracketed by
  * dma_buf_begin_cpu_access() and dma_buf_end_cpu_access(). While it is mapped
- * the exporter does not move the buffer, so that nobody has to be told of a
- * move, and the pages of the mapping can be kept in the region's page table,
- * where the rest of the driver finds them as it finds those of any region.
+ * the exporter does not move the buffer, and the pages of the mapping can be
+ * kept in the region's page table, where the rest of the driver finds them as
+ * it finds those of any region.
+ *
+ * An exporter that can move its buffers calls move_notify nevertheless when it
+ * takes the memory away for good, as vfio-pci does when its device is reset.
+ * Such a buffer is attached as well, without a mapping for DMA, and a region on
+ * it ends with the first call, as one of ib_umem_dmabuf_revoke() does: its keys
+ * are refused, and no access is under way any more when the call returns. The
+ * region itself stays until it is deregistered.
  *
  * The driver accesses a region at any time between registration and
  * deregistration, and mostly from where it cannot sleep. One bracket therefore
@@ -37,11 +44,17 @@ MODULE_IMPORT_NS(DMA_BUF);
 /**
  * struct rxe_mr_dmabuf - what a region holds of a dma-buf
  * @dmabuf: the dma-buf; this reference also keeps the exporter's module
+ * @mr: the region
+ * @attach: by which a dynamic exporter revokes the memory, or NULL
+ * @revoked: it has done so; under the reservation lock of the dma-buf
  * @map: the mapping of the whole dma-buf
  * @dir: direction of the CPU access that has begun
  */
 struct rxe_mr_dmabuf {
 	struct dma_buf *dmabuf;
+	struct rxe_mr *mr;
+	struct dma_buf_attachment *attach;
+	bool revoked;
 	struct iosys_map map;
 	enum dma_data_direction dir;
 };
@@ -130,6 +143,58 @@ static void rxe_dmabuf_end(struct rxe_mr_dmabuf *d)
 {
 	dma_buf_end_cpu_access(d->dmabuf, d->dir);
 	dma_buf_vunmap_unlocked(d->dmabuf, &d->map);
+}
+
+/*
+ * The data path reads the state and copies within one section of RCU, so that
+ * nobody touches the pages any more after the grace period.
+ */
+static void rxe_dmabuf_move_notify(struct dma_buf_attachment *attach)
+{
+	struct rxe_mr_dmabuf *d = attach->importer_priv;
+
+	dma_resv_assert_held(attach->dmabuf->resv);
+	d->revoked = true;
+	WRITE_ONCE(d->mr->state, RXE_MR_STATE_INVALID);
+	synchronize_rcu();
+}
+
+static const struct dma_buf_attach_ops rxe_dmabuf_attach_ops = {
+	.move_notify = rxe_dmabuf_move_notify,
+};
+
+/*
+ * Only dynamic exporters revoke, and only theirs is not mapped for DMA by the
+ * mere attachment.
+ */
+static int rxe_dmabuf_attach(struct rxe_mr_dmabuf *d)
+{
+	struct dma_buf_attachment *attach;
+
+	if (!dma_buf_is_dynamic(d->dmabuf))
+		return 0;
+
+	attach = dma_buf_dynamic_attach(d->dmabuf, &d->mr->ibmr.device->dev,
+					&rxe_dmabuf_attach_ops, d);
+	if (IS_ERR(attach))
+		return PTR_ERR(attach);
+
+	d->attach = attach;
+	return 0;
+}
+
+static void rxe_dmabuf_detach(struct rxe_mr_dmabuf *d)
+{
+	if (d->attach)
+		dma_buf_detach(d->dmabuf, d->attach);
+}
+
+static void rxe_dmabuf_make_valid(struct rxe_mr_dmabuf *d)
+{
+	dma_resv_lock(d->dmabuf->resv, NULL);
+	if (!d->revoked)
+		WRITE_ONCE(d->mr->state, RXE_MR_STATE_VALID);
+	dma_resv_unlock(d->dmabuf->resv);
 }
 
 static struct page *rxe_dmabuf_page(const void *vaddr)
@@ -225,6 +290,7 @@ static int rxe_mr_init_dmabuf(struct rxe_mr *mr, u64 offset, u64 length,
 	if (!d)
 		return -ENOMEM;
 
+	d->mr = mr;
 	d->dir = ib_access_writable(access) ? DMA_BIDIRECTIONAL :
 					      DMA_FROM_DEVICE;
 
@@ -243,9 +309,13 @@ static int rxe_mr_init_dmabuf(struct rxe_mr *mr, u64 offset, u64 length,
 		goto err_put;
 	}
 
-	err = rxe_dmabuf_begin(d);
+	err = rxe_dmabuf_attach(d);
 	if (err)
 		goto err_put;
+
+	err = rxe_dmabuf_begin(d);
+	if (err)
+		goto err_detach;
 
 	mr->dmabuf = d;
 	err = rxe_dmabuf_init_pages(mr, offset, length);
@@ -255,7 +325,7 @@ static int rxe_mr_init_dmabuf(struct rxe_mr *mr, u64 offset, u64 length,
 	mr->ibmr.type = IB_MR_TYPE_USER;
 	mr->ibmr.iova = iova;
 	mr->ibmr.length = length;
-	mr->state = RXE_MR_STATE_VALID;
+	rxe_dmabuf_make_valid(d);
 
 	atomic_inc(&dmabuf_live);
 	atomic_inc(&dmabuf_registered);
@@ -265,6 +335,8 @@ static int rxe_mr_init_dmabuf(struct rxe_mr *mr, u64 offset, u64 length,
 err_end:
 	mr->dmabuf = NULL;
 	rxe_dmabuf_end(d);
+err_detach:
+	rxe_dmabuf_detach(d);
 err_put:
 	dma_buf_put(d->dmabuf);
 err_free:
@@ -292,6 +364,7 @@ void rxe_dmabuf_release(struct rxe_mr *mr)
 	mr->dmabuf = NULL;
 
 	rxe_dmabuf_end(d);
+	rxe_dmabuf_detach(d);
 	dma_buf_put(d->dmabuf);
 	kfree(d);
 
@@ -317,6 +390,7 @@ void rxe_dmabuf_release(struct rxe_mr *mr)
  *   the dma-buf, @iova + @length wraps, there are too many pages, or @fd is
  *   not a dma-buf
  * * -EBADF: @fd is not open
+ * * -ENODEV: the exporter has revoked the memory
  * * -ENOMEM, -ERESTARTSYS, or what the exporter's vmap or begin_cpu_access says
  */
 struct ib_mr *rxe_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,

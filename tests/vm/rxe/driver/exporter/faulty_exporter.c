@@ -24,10 +24,14 @@
 /* above any memory of the guest */
 #define NO_MEMORY_HERE	(1ULL << 37)
 #define LATE_MS		300
+/* the bytes of revoked memory */
+#define TAKEN_AWAY	0xee
 
 struct faulty_buffer {
 	u32 kind;
 	u32 npages;
+	/* written under the reservation lock of the dma-buf */
+	bool revoked;
 	struct page *pages[MAX_PAGES];
 	void *vaddr;
 	/* begun and not ended, by direction */
@@ -145,6 +149,12 @@ static int faulty_begin(struct dma_buf *dmabuf, enum dma_data_direction dir)
 
 	if (buffer->kind == FAULTY_BEGIN)
 		return -EIO;
+	/*
+	 * As vfio_pci_dma_buf_map(). Not in vmap, which the core does not call
+	 * while other importers have a mapping.
+	 */
+	if (READ_ONCE(buffer->revoked))
+		return -ENODEV;
 
 	atomic_inc(&buffer->accesses[dir]);
 
@@ -173,6 +183,32 @@ static void faulty_unmap(struct dma_buf_attachment *attach,
 {
 }
 
+/*
+ * Nobody maps for DMA here; with these the exporter is one that tells its
+ * importers of moves.
+ */
+static int faulty_pin(struct dma_buf_attachment *attach)
+{
+	return -EOPNOTSUPP;
+}
+
+static void faulty_unpin(struct dma_buf_attachment *attach)
+{
+}
+
+/* An importer that was told of the revocation wrote nevertheless. */
+static bool faulty_is_touched(const struct faulty_buffer *buffer)
+{
+	u32 i;
+
+	for (i = 0; buffer->revoked && i < buffer->npages; i++)
+		if (memchr_inv(page_address(buffer->pages[i]), TAKEN_AWAY,
+			       PAGE_SIZE))
+			return true;
+
+	return false;
+}
+
 static void faulty_free(struct faulty_buffer *buffer)
 {
 	u32 i;
@@ -197,6 +233,8 @@ static void faulty_release(struct dma_buf *dmabuf)
 	for (i = 0; i < DMA_NONE; i++)
 		if (atomic_read(&buffer->accesses[i]))
 			atomic_inc(&unbalanced);
+	if (faulty_is_touched(buffer))
+		atomic_inc(&unbalanced);
 	faulty_free(buffer);
 	atomic_dec(&live);
 }
@@ -218,6 +256,25 @@ static const struct dma_buf_ops faulty_ops_no_vmap = {
 	.end_cpu_access = faulty_end,
 	.release = faulty_release,
 };
+
+static const struct dma_buf_ops faulty_ops_revocable = {
+	.pin = faulty_pin,
+	.unpin = faulty_unpin,
+	.map_dma_buf = faulty_map,
+	.unmap_dma_buf = faulty_unmap,
+	.vmap = faulty_vmap,
+	.vunmap = faulty_vunmap,
+	.begin_cpu_access = faulty_begin,
+	.end_cpu_access = faulty_end,
+	.release = faulty_release,
+};
+
+static const struct dma_buf_ops *faulty_ops_of(u32 kind)
+{
+	if (kind == FAULTY_NO_VMAP)
+		return &faulty_ops_no_vmap;
+	return kind == FAULTY_REVOCABLE ? &faulty_ops_revocable : &faulty_ops;
+}
 
 /* the device */
 
@@ -268,7 +325,7 @@ static struct dma_buf *faulty_make(u32 kind, u32 npages)
 	if (kind != FAULTY_LATE)
 		faulty_fill(buffer);
 
-	info.ops = kind == FAULTY_NO_VMAP ? &faulty_ops_no_vmap : &faulty_ops;
+	info.ops = faulty_ops_of(kind);
 	info.size = npages * PAGE_SIZE;
 	info.flags = O_RDWR;
 	info.priv = buffer;
@@ -286,17 +343,45 @@ err_free:
 	return ERR_PTR(err);
 }
 
+static long faulty_revoke(int fd)
+{
+	struct dma_buf *dmabuf = dma_buf_get(fd);
+	struct faulty_buffer *buffer;
+	u32 i;
+
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	if (dmabuf->ops != &faulty_ops_revocable) {
+		dma_buf_put(dmabuf);
+		return -EINVAL;
+	}
+
+	buffer = dmabuf->priv;
+	dma_resv_lock(dmabuf->resv, NULL);
+	WRITE_ONCE(buffer->revoked, true);
+	dma_buf_move_notify(dmabuf);
+	for (i = 0; i < buffer->npages; i++)
+		memset(page_address(buffer->pages[i]), TAKEN_AWAY, PAGE_SIZE);
+	dma_resv_unlock(dmabuf->resv);
+	dma_buf_put(dmabuf);
+
+	return 0;
+}
+
 static long faulty_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct faulty_export request;
 	struct dma_buf *dmabuf;
 	int ret;
 
+	if (cmd == FAULTY_REVOKE)
+		return get_user(ret, (__s32 __user *)arg) ? -EFAULT :
+							    faulty_revoke(ret);
 	if (cmd != FAULTY_EXPORT)
 		return -ENOTTY;
 	if (copy_from_user(&request, (void __user *)arg, sizeof(request)))
 		return -EFAULT;
-	if (request.kind > FAULTY_BEGIN || !request.pages ||
+	if (request.kind > FAULTY_REVOCABLE || !request.pages ||
 	    request.pages > MAX_PAGES ||
 	    (request.kind == FAULTY_LINEAR && request.pages != MAX_PAGES))
 		return -EINVAL;
@@ -343,7 +428,7 @@ module_param_cb(live, &faulty_count_ops, &live, 0444);
 MODULE_PARM_DESC(live, "Buffers alive now (read only)");
 module_param_cb(unbalanced, &faulty_count_ops, &unbalanced, 0444);
 MODULE_PARM_DESC(unbalanced,
-		 "CPU accesses that did not end, or ended after the mapping (read only)");
+		 "CPU accesses that did not end, or ended after the mapping, and writes to revoked memory (read only)");
 
 module_misc_device(faulty_device);
 MODULE_DESCRIPTION("Exporter of dma-bufs with faults to order, for tests");

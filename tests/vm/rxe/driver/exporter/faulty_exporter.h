@@ -28,6 +28,8 @@ enum faulty_kind {
 	FAULTY_REPEATED,
 	/* the mapping is good, but begin_cpu_access fails with EIO */
 	FAULTY_BEGIN,
+	/* the memory can be taken away from its importers: FAULTY_REVOKE */
+	FAULTY_REVOCABLE,
 };
 
 struct faulty_export {
@@ -37,5 +39,11 @@ struct faulty_export {
 
 /* Returns the fd of a new dma-buf; byte n of it has the value n / 4096 + 1. */
 #define FAULTY_EXPORT _IOW('p', 1, struct faulty_export)
+
+/*
+ * Takes the memory of the dma-buf with this fd away from all its importers, and
+ * overwrites it once they have been told. EINVAL: it is not FAULTY_REVOCABLE.
+ */
+#define FAULTY_REVOKE _IOW('p', 2, __s32)
 
 #endif /* FAULTY_EXPORTER_H */
