@@ -172,7 +172,7 @@ class Wheel(Place):
         with zipfile.ZipFile(self.wheel) as archive:
             library = pathlib.Path(archive.extract("pier/libpier-dmabuf.so", self.folder))
         more = {"LD_LIBRARY_PATH": "%s:%s" % (library.parent, os.environ["FAKE_DRIVERS"]),
-                "PIER_DMABUF_REPORT": self.folder / "report"}
+                "PIER_DMABUF_REPORT": self.folder / "report", "CMOCKA_MESSAGE_OUTPUT": "STDOUT"}
         self.assertIn("libpier-dmabuf.so => %s " % library, run("ldd", program, more=more))
         self.assertIn("[  PASSED  ]", run(program, more=more))
 

@@ -50,8 +50,8 @@ static int teardown(void **state)
 	free(fixture.arrived);
 	expect_ok(pier_buffer_free(fixture.buffer));
 	expect_ok(pier_pd_dealloc(fixture.pd));
-	expect_ok(pier_device_close(fixture.device));
 	indirect_stop(fixture.device);
+	expect_ok(pier_device_close(fixture.device));
 	fixture_unmap(&fixture.range);
 	return fixture_teardown(state);
 }
