@@ -55,6 +55,10 @@ class FaultTest(serving.Case):
             del batch
         return samples
 
+    def await_both(self, loader):
+        """Wait until the loader is connected to both servers: until then it reads from one."""
+        self.wait_for(lambda: len(loader._fetcher._replicas.live()) == 2, "a server is not connected")
+
     def test_servers_with_new_urls_are_found(self):
         servers = [self.serve()]
         loader = Loader(lambda: [server.url for server in servers], 7, device="soft0", seed=3, slots=2,
@@ -94,7 +98,11 @@ class FaultTest(serving.Case):
             for number in (0, 1, 7):
                 dying, other = self.serve(), self.serve()
                 with self.load(dying, other) as loader:
-                    self.assertEqual(self.read_with(loader, number, dying.kill), self.expected())
+                    def kill():
+                        self.await_both(loader)
+                        dying.kill()
+
+                    self.assertEqual(self.read_with(loader, number, kill), self.expected())
                     self.assertEqual(self.read(loader), self.expected(1))
                     self.assertEqual(loader.stats()["failovers"], 1)
 
@@ -112,7 +120,11 @@ class FaultTest(serving.Case):
         self.set_environment(**OVER_TCP)
         stopped, other = self.serve(**OVER_TCP), self.serve(**OVER_TCP)
         with self.load(stopped, other) as loader:
-            self.assertEqual(self.read_with(loader, 3, lambda: stopped.signal(signal.SIGSTOP)), self.expected())
+            def stop():
+                self.await_both(loader)
+                stopped.signal(signal.SIGSTOP)
+
+            self.assertEqual(self.read_with(loader, 3, stop), self.expected())
             stats = loader.stats()
             self.assertEqual(stats["failovers"], 1, loader._fetcher._replicas.describe())
             self.assertGreaterEqual(stats["retries"], 1)
@@ -150,6 +162,7 @@ class FaultTest(serving.Case):
         with self.load(stopped, other, retries=0, stall=0.2) as loader:
             iterator, samples, errors = iter(loader), [], []
             samples += next(iterator).samples
+            self.await_both(loader)
             stopped.signal(signal.SIGSTOP)
             while len(samples) < self.COUNT:
                 try:
