@@ -21,7 +21,7 @@ PACKAGE = ROOT / "python/pier"
 TOOLS = ROOT / "build/wheel/tools"
 BUILD = ROOT / "build/wheel" / platform.machine()
 MINORS = range(11, 16)
-# What every Linux with glibc has.
+# Every Linux with glibc has these.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
 
@@ -82,7 +82,7 @@ def make_venv(python, folder):
 
 
 def problems_of_preload(library):
-    """What a file of the wheel that is preloaded into any program must not have."""
+    """The faults of the library to preload: it must load into any program, on any Linux with glibc."""
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", library)))
     found = ["needs " + name for name in needed - LIBRARIES - {"libibverbs.so.1"} if "ld-linux" not in name]
     if "libibverbs.so.1" not in needed:
@@ -165,7 +165,7 @@ class Wheel(Place):
         self.assertEqual(problems_of_preload(library), [])
 
     def test_library_to_preload_registers(self):
-        """What the build tests of its own library."""
+        """The wheel's library passes the test program of the build's own library."""
         program = pathlib.Path(os.environ["FAKE_DRIVERS"]).parents[1] / "preload/preload_soft"
         if not program.exists():
             self.skipTest("no test program: the build has no libpier-verbs")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What registering and deregistering memory of a GPU takes, in instructions:
+ * Counts the instructions that registering and deregistering memory of a GPU takes:
  *
  *	valgrind --tool=callgrind --toggle-collect=measure pier-preload-WAY COUNT
  *

@@ -400,7 +400,7 @@ class HostileAnswers(Served):
         return b"".join(frame(WORDS, struct.pack("<I", 1) + string(o)) for o in operands) + frame(WORDS)
 
     def pull(self, path, *answers, flags=SKIP_SAME):
-        """What a sender says to a receiver that answers this about a, a/0, ... a/9, a/d."""
+        """Run a sender of the files a, a/0, ... a/9, a/d against these answers, and return its frames."""
         top = self.folder / "a"
         (top / "d").mkdir(parents=True, exist_ok=True)
         for i in range(10):

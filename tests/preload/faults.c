@@ -110,7 +110,7 @@ static struct ibv_mr *reg(void)
 	return ibv_reg_mr(pd, memory, LENGTH, ACCESS);
 }
 
-/* What was refused is not remembered, and nothing of it is left. */
+/* After a refusal nothing is left over, and the same registration works. */
 static void assert_all_is_well(size_t fds)
 {
 	struct ibv_mr *mr;

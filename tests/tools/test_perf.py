@@ -89,7 +89,7 @@ class ByHand(Perf):
             self.check_failure(done, 4, "127.0.0.1 did not respond for 1 s" if connected else "no client came")
 
     def serve(self, answer):
-        """What a client reports of a server that sends these bytes."""
+        """Connect a client to a server that sends these bytes, and return its result."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             client = self.start("perf", "--connect", server.getsockname()[1], "write_bw", "127.0.0.1")
             connection = server.accept()[0]

@@ -446,7 +446,7 @@ class Same(Tree):
                 (lambda: os.utime(source, ns=(0, 4 * second + 1)), [], 0),
                 (lambda: (os.truncate(source, 99), os.utime(source, ns=(0, 4 * second + 1))), [], 0),
                 (lambda: source.chmod(0o600), [], 1), (lambda: source.chmod(0o640), ["-p"], 0),
-                # What a link leads to is what would be replaced.
+                # A symbolic link is followed: the file behind it would be replaced.
                 (lambda: (place.rename(other), place.symlink_to(other)), [], 1),
                 (lambda: source.write_bytes(b"new"), [], 0)):
             change()

@@ -217,7 +217,7 @@ static void check_join(uint32_t count)
 	assert_int_equal(fake->list.flags, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
 	assert_int_equal(fake->list.count, count);
 	assert_memory_equal(fake->list.entries, list, count * sizeof(list[0]));
-	/* What failed stays. */
+	/* A key that could not be destroyed stays, and can be destroyed later. */
 	fake->destroy_error = EBUSY;
 	assert_int_equal(pier_verbs_provider.unjoin_mrs(mr), EBUSY);
 	fake->destroy_error = 0;

@@ -270,7 +270,7 @@ static void failures_leave_nothing(void **state)
 	expect_ok(pier_mr_dereg(mr));
 }
 
-/* What could not be deregistered stays, and the next call goes on there. */
+/* If a step fails, the rest of the region stays, and the next call goes on from there. */
 static void deregistration_can_be_repeated(void **state)
 {
 	struct pier_mr_attr attr = one_key();
