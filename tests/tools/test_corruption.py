@@ -83,6 +83,29 @@ class FaultyMemory(Case):
         self.assertRegex(result.stderr, "verification failed|unexpected chunk")
         self.assertFalse((self.folder / "target").exists())
 
+    def test_no_lie_of_a_device_is_taken_for_success(self):
+        """The first request writes a header, the second one data. A flipped bit may hit nothing."""
+        source = self.file("source", MIB)
+        for rule in ("corrupt", "drop", "stale", "misplace"):
+            for number in (1, 2, 3, 4):
+                with self.subTest((rule, number)):
+                    result = self.run_pier("cp", "--chunk", "128K", "--depth", 2, "source", "target",
+                                           env={"PIER_DEVICE": "fault:%s@%d:soft0" % (rule, number)})
+                    target = self.folder / "target"
+                    if result.status == 0:
+                        self.assertEqual((rule, number % 2), ("corrupt", 1))
+                        self.check_same(source, target)
+                        target.unlink()
+                    self.assertIn(result.status, (0, 4, 5), str(result))
+                    self.assertFalse(target.exists())
+
+    def test_no_verify_misses_a_lie_of_a_device(self):
+        source = self.file("source", MIB)
+        result = self.run_pier("cp", "--no-verify", "--chunk", "128K", "source", "target",
+                               env={"PIER_DEVICE": "fault:corrupt@2:soft0"})
+        self.assertEqual(result.status, 0, str(result))
+        self.assertNotEqual(source.read_bytes(), (self.folder / "target").read_bytes())
+
     def test_no_verify_misses_a_flipped_bit(self):
         """The first copy is that of the header, the second that of the data."""
         source = self.file("source", MIB)

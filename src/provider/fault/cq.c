@@ -10,6 +10,7 @@
 #include "core/fd.h"
 #include "failure.h"
 #include "fault.h"
+#include "lie.h"
 #include "persona.h"
 #include "post.h"
 
@@ -152,6 +153,8 @@ static void change_status(struct fault_context *context, struct ibv_wc *wc)
 	if (!qp)
 		return;
 	pier_fault_scatter(context, qp, wc);
+	if (wc->status == IBV_WC_SUCCESS && !(wc->opcode & IBV_WC_RECV))
+		pier_fault_land_reads(qp);
 	count_answer(qp, wc);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_first_failed &&
 	    wc->wr_id == qp->first_failed) {

@@ -137,6 +137,7 @@ struct fault_qp {
 	bool spent;		   /* it was in RESET or ERR: see struct pier_persona */
 	bool scatters;		   /* its receives are those of post.h */
 	struct pier_list receives; /* of a queue pair without a shared queue */
+	struct fault_lies *lies;   /* of lie.c; NULL if no request lies */
 	/* The request whose flush is turned into the failure. */
 	bool has_first_failed;
 	uint64_t first_failed;

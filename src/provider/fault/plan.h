@@ -29,6 +29,11 @@ enum pier_fault_effect {
 	FAULT_DEAD,
 	FAULT_NOTIFY_LATE,
 	FAULT_ASYNC,
+	/* Requests succeed with wrong bytes: see lie.h. */
+	FAULT_CORRUPT,
+	FAULT_DROP,
+	FAULT_STALE,
+	FAULT_MISPLACE,
 };
 
 /* A word of a plan: its effect, and its occasions as bits. */

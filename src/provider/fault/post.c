@@ -10,6 +10,7 @@
 #include "core/page.h"
 #include "failure.h"
 #include "fault.h"
+#include "lie.h"
 #include "persona.h"
 #include "post.h"
 
@@ -25,12 +26,18 @@ struct receive {
 	struct ibv_sge sges[];
 };
 
+static bool reaches_memory(const struct fault_context *context)
+{
+	return (context->plan.persona && context->plan.persona->max_scatter) ||
+	       pier_fault_plans_lies(&context->plan);
+}
+
 void pier_fault_reach_region(struct fault_mr *mr, void *addr, size_t length,
 			     uint64_t iova)
 {
 	struct fault_context *context = fault_context(mr->ibv.context);
 
-	if (!context->plan.persona || !context->plan.persona->max_scatter)
+	if (!reaches_memory(context))
 		return;
 	mr->bytes = addr;
 	mr->length = length;
@@ -43,10 +50,9 @@ void pier_fault_reach_region(struct fault_mr *mr, void *addr, size_t length,
 void pier_fault_reach_dmabuf(struct fault_mr *mr, int fd, uint64_t offset, size_t length,
 			     uint64_t iova)
 {
-	const struct pier_persona *persona = fault_context(mr->ibv.context)->plan.persona;
 	uint64_t ahead = offset % pier_host_page();
 
-	if (!persona || !persona->max_scatter)
+	if (!reaches_memory(fault_context(mr->ibv.context)))
 		return;
 	mr->mapped = length + ahead;
 	mr->mapping = mmap(NULL, mr->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
@@ -104,9 +110,8 @@ static struct receive *find_receive(struct pier_list *receives, uint64_t wr_id)
 	return NULL;
 }
 
-/* Where the CPU reaches an element's bytes; NULL: nowhere. */
-static uint8_t *find_bytes(const struct fault_context *context,
-			   const struct ibv_sge *element, size_t length)
+uint8_t *pier_fault_find_bytes(const struct fault_context *context,
+			       const struct ibv_sge *element, size_t length)
 {
 	pier_list_for_each(const struct fault_mr, mr, &context->mrs, link) {
 		if (mr->ibv.lkey == element->lkey && element->addr >= mr->iova &&
@@ -131,7 +136,7 @@ static bool take_message(const struct fault_context *context,
 
 	for (uint32_t i = 0; i < receive->count && length > 0; i++) {
 		part = part_of(&receive->sges[i], length);
-		bytes = find_bytes(context, &receive->sges[i], part);
+		bytes = pier_fault_find_bytes(context, &receive->sges[i], part);
 		if (!bytes)
 			return false;
 		memcpy(ret_message, bytes, part);
@@ -201,9 +206,11 @@ static struct ibv_send_wr translate_request(const struct ibv_send_wr *wr)
 /* 0, or a positive errno. */
 static int post_to_device(struct fault_qp *qp, struct ibv_send_wr *under)
 {
+	struct fault_read *read = pier_fault_lie(qp, under);
 	struct ibv_send_wr *bad;
 	int error = ibv_post_send(qp->under, under, &bad);
 
+	pier_fault_note_post(qp, read, under, error);
 	if (!error && (qp->signals_all || (under->send_flags & IBV_SEND_SIGNALED)))
 		qp->unanswered++;
 	return error;

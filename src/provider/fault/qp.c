@@ -7,6 +7,7 @@
 #include "cq.h"
 #include "failure.h"
 #include "fault.h"
+#include "lie.h"
 #include "persona.h"
 #include "post.h"
 #include "qp.h"
@@ -78,6 +79,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	const struct pier_persona *persona = context->plan.persona;
 	struct ibv_qp_init_attr under = *attr;
 	struct fault_qp *qp;
+	uint32_t wider;
+	int error;
 
 	if (fault_fails(pd->context, FAULT_CREATE_QP) || persona_refuses(context, attr))
 		return NULL;
@@ -93,12 +96,14 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	under.recv_cq = fault_cq(attr->recv_cq)->under;
 	if (attr->srq)
 		under.srq = fault_srq(attr->srq)->under;
+	wider = pier_fault_widen(context, &under.cap);
 	qp->under = direct ? pier_create_direct_qp(context->beneath, fault_pd(pd)->under,
 						   &under)
 			   : context->beneath->create_qp(fault_pd(pd)->under, &under);
 	if (!qp->under)
 		return fault_free(qp);
 	attr->cap = under.cap;
+	attr->cap.max_send_sge -= wider;
 	qp->ibv.context = pd->context;
 	qp->ibv.qp_context = attr->qp_context;
 	qp->ibv.pd = pd;
@@ -112,6 +117,12 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	qp->signals_all = attr->sq_sig_all;
 	qp->scatters = !direct && persona && persona->max_scatter > 0;
 	pier_list_init(&qp->receives);
+	error = pier_fault_prepare_lies(qp, &under.cap);
+	if (error) {
+		context->beneath->destroy_qp(qp->under);
+		errno = error;
+		return fault_free(qp);
+	}
 	pthread_mutex_lock(&context->lock);
 	pier_list_append(&context->qps, &qp->link);
 	pthread_mutex_unlock(&context->lock);
@@ -140,6 +151,7 @@ static void forget_requests(struct fault_qp *qp)
 	qp->withheld_count = 0;
 	qp->has_first_failed = false;
 	pier_fault_forget_receives(&qp->receives);
+	pier_fault_forget_reads(qp);
 }
 
 /*
@@ -284,9 +296,11 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 		context->rd_atomic -= qp->dest_rd_atomic;
 	}
 	pthread_mutex_unlock(&context->lock);
-	if (!error)
-		free(qp);
-	return error;
+	if (error)
+		return error;
+	pier_fault_end_lies(qp);
+	free(qp);
+	return 0;
 }
 
 int pier_fault_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size)

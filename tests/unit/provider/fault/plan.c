@@ -114,7 +114,8 @@ static void parses_values(void **state)
 	(void)state;
 	expect_ok(read_plan("wc@1=RNR_RETRY_EXC_ERR,late@1=50us,late@2=3s,late@3=9polls,"
 			    "lost@1,overrun@1+,dead@1,dead@2=7ms,event@1=3600s,"
-			    "async@1=CQ_ERR,async@2=GID_CHANGE"));
+			    "async@1=CQ_ERR,async@2=GID_CHANGE,"
+			    "corrupt@1,drop@2,stale@1+,misplace~1"));
 	assert_int_equal(first_strike(FAULT_STATUS, FAULT_COMPLETION)->value,
 			 IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(first_strike(FAULT_LATE, FAULT_COMPLETION)->value, 50000);
@@ -132,6 +133,10 @@ static void parses_values(void **state)
 			 IBV_EVENT_CQ_ERR);
 	assert_int_equal(first_strike(FAULT_ASYNC, FAULT_POST_SEND)->value,
 			 IBV_EVENT_GID_CHANGE);
+	first_strike(FAULT_CORRUPT, FAULT_POST_SEND);
+	assert_null(pier_fault_strikes(&plan, FAULT_DROP, FAULT_POST_SEND));
+	first_strike(FAULT_STALE, FAULT_POST_SEND);
+	first_strike(FAULT_MISPLACE, FAULT_POST_SEND);
 }
 
 static void rejects_malformed_plans(void **state)
@@ -162,6 +167,7 @@ static void rejects_malformed_plans(void **state)
 		{ "late@1=3601s", "more than an hour" },
 		{ "event@1=5polls", "the unit is us, ms or s" },
 		{ "lost@1=3ms", "takes no value" },
+		{ "corrupt@1=3", "takes no value" },
 		{ "seed=", "a seed is" },
 		{ "seed=12x", "a seed is" },
 		{ "seed=18446744073709551616", "a seed is" },
