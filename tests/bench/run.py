@@ -262,7 +262,6 @@ def bench_tcp(build, rounds):
     return goals
 
 
-NIXL_VERSION = "1.5.1"
 PIER_HOST, PIER_MEMFD = "pier, host", "pier, memfd"
 UCX_HOST, UCX_MEMFD = "NIXL's UCX, host", "NIXL's UCX, memfd"
 MOONCAKE = "Mooncake over TCP, host"
@@ -270,13 +269,13 @@ MOONCAKE = "Mooncake over TCP, host"
 
 def nixl_perf(build, cache, name):
     """Start, latency and bandwidth of a contestant, in processes of its own."""
-    wheel = cache.wheel(NIXL_VERSION)
+    wheel = cache.wheel(wheels.NEWEST)
     backend, memory = {PIER_HOST: ("PIER", "host"), PIER_MEMFD: ("PIER", "memfd"),
                        UCX_HOST: ("UCX", "host"), UCX_MEMFD: ("UCX", "memfd"),
                        MOONCAKE: ("mooncake", "host")}[name]
     plugins = {"PIER": os.path.join(os.path.abspath(build), "integrations/nixl"),
                "UCX": str(next(wheel.glob(".*.mesonpy.libs")) / "plugins")}
-    path = str(cache.mooncake()) if backend == "mooncake" else cache.path(NIXL_VERSION)
+    path = str(cache.mooncake()) if backend == "mooncake" else cache.path(wheels.NEWEST)
     return [float(field) for field in output(
         [sys.executable, "-B", "tests/nixl/perf.py", backend, memory],
         wheels.environment(path, PIER_DEVICE="soft0", PIER_TEST_NIXL_SIZE=str(128 * MIB),
@@ -321,8 +320,8 @@ def loader_environments(build):
         return {name: wheels.environment(package) for name in loader_bench.PEERS
                 if not name.startswith("nixl")}
     cache = wheels.Cache(os.path.join(build, "nixl-wheels"))
-    path = cache.path(NIXL_VERSION)
-    plugins = next(cache.wheel(NIXL_VERSION).glob(".*.mesonpy.libs")) / "plugins"
+    path = cache.path(wheels.NEWEST)
+    plugins = next(cache.wheel(wheels.NEWEST).glob(".*.mesonpy.libs")) / "plugins"
     nixl = wheels.environment(path, NIXL_PLUGIN_DIR=str(plugins))
     pier = wheels.environment(os.pathsep.join([package, path]))
     return {name: nixl if name.startswith("nixl") else pier for name in loader_bench.PEERS}

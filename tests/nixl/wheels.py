@@ -10,12 +10,14 @@ import sys
 import zipfile
 
 PACKAGE, MODULE = "nixl-cu12", "nixl_cu12"
+NEWEST = "1.5.1"
 # The last version with another ABI, which must be refused.
 REFUSED = "0.10.1"
 # The engine that needs no CUDA.
-MOONCAKE = "mooncake-transfer-engine-non-cuda"
+MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13.post1"
 # Large parts that no test uses.
 UNUSED = ("nixl_ep", "nixl_cu12.scripts")
+SECONDS = 150
 
 
 class Unavailable(Exception):
@@ -26,8 +28,11 @@ def pip(*arguments):
     # Debian's pip may not install into its own Python; --target and download do not.
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check",
                "--timeout", "20", "--retries", "1", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Unavailable("%s: not within %d s" % (arguments[-1], SECONDS)) from None
     if done.returncode:
         last = done.stdout.strip().splitlines() or ["no output"]
         raise Unavailable("%s: %s" % (" ".join(command[2:4] + list(arguments)), last[-1]))
@@ -66,7 +71,7 @@ class Cache:
             "%s==%s" % (PACKAGE, version), folder))
 
     def mooncake(self):
-        return self.keep("mooncake", lambda folder: self.unpack(MOONCAKE, folder))
+        return self.keep(MOONCAKE, lambda folder: self.unpack(MOONCAKE, folder))
 
     def path(self, version):
         """PYTHONPATH for a version. Older ones import torch, and name one of its types."""

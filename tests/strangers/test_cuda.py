@@ -22,8 +22,6 @@ COMMANDS = """
 # One region of each of the two processes.
 REGIONS = 2
 PERFTEST = pathlib.Path(os.environ["PIER_PERFTEST"])
-# Of the guest's rxe: dma-bufs that the kernel has registered.
-COUNTER = pathlib.Path("/sys/module/rdma_rxe/parameters/dmabuf_registered")
 
 
 def perftest(command, wrap, env):
@@ -34,10 +32,6 @@ def perftest(command, wrap, env):
                     {"LD_LIBRARY_PATH": str(PERFTEST / "lib"), **env})
 
 
-def kernel_count():
-    return int(COUNTER.read_text()) if DEVICE != "soft0" else 0
-
-
 def refused(command):
     outcome = perftest(command, list, {})
     right = outcome.state == "fails" and "Couldn't allocate MR" in outcome.text
@@ -45,21 +39,15 @@ def refused(command):
 
 
 def registered(command, report):
-    """It runs, and its regions are dma-bufs, to the library and to the kernel."""
-    before = kernel_count()
-    outcome = perftest(command, gpu.with_library, {"PIER_DMABUF_REPORT": str(report)})
-    count = kernel_count() - before
-    outcome = gpu.check_regions(outcome, report, REGIONS, ["registered by the kernel: %d" % count])
-    right = DEVICE == "soft0" or count == REGIONS
-    return Outcome(outcome.state if right else "fails", outcome.text)
+    env = {"PIER_DMABUF_REPORT": str(report)}
+    return gpu.check_regions(lambda: perftest(command, gpu.with_library, env), report, REGIONS)
 
 
 def main():
     missing = PERFTEST / "missing"
     if missing.exists():
         skip_everything("no perftest with CUDA: " + missing.read_text().strip())
-    if DEVICE != "soft0" and not COUNTER.exists():
-        skip_everything("the rdma_rxe that takes dma-bufs is not loaded")
+    gpu.need_dmabufs()
     judge = Judge("cuda")
     with Place() as place:
         commands = [command.strip() for command in COMMANDS.strip().splitlines()]
