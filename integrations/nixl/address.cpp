@@ -7,7 +7,7 @@ namespace pier_nixl
 {
 
 static const char address_magic[] = "PIERNXA1";
-static const char hello_magic[] = "PIERNXH1";
+static const char hello_magic[] = "PIERNXH2";
 static const size_t magic_size = 8;
 static const size_t list_max = 256;
 

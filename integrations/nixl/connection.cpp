@@ -126,6 +126,7 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	of.has_notice = message != nullptr;
 	of.message = message ? *message : std::string();
 	of.started = clock_now();
+	of.devices = of.written.devices = 0;
 	of.status = NIXL_IN_PROG;
 	active.push_back(&of);
 	waiting.push_back(&of);
@@ -207,7 +208,7 @@ void connection::post_pieces()
 			waiting.pop_front();
 			if (of.has_notice && rails.size() == 1 &&
 			    of.operation == NIXL_WRITE)
-				queue_notice(&of, of.message, of.writes_device);
+				queue_notice(&of, of.message);
 			finish_if_done(of);
 		}
 	}
@@ -228,6 +229,8 @@ bool connection::post_piece(rail &on, request &of)
 	if (!error) {
 		on.push(one);
 		of.in_flight++;
+		of.devices |= flush_set::bit(on.device);
+		of.written.devices |= flush_set::bit(on.peer_device);
 		return true;
 	}
 	of.next = next;
@@ -283,18 +286,20 @@ nixl_status_t connection::notify(const std::string &message)
 	polls++;
 	if (over || is_closing)
 		return NIXL_ERR_REMOTE_DISCONNECT;
-	queue_notice(nullptr, message, false);
+	queue_notice(nullptr, message);
 	make_progress();
 	return over ? NIXL_ERR_REMOTE_DISCONNECT : NIXL_SUCCESS;
 }
 
 /* The head is read by visitor::take_message(). */
-void connection::queue_notice(request *owner, const std::string &message, bool to_device)
+void connection::queue_notice(request *owner, const std::string &message)
 {
+	flush_set written = owner ? owner->written : flush_set();
 	byte_writer writer;
 
 	writer.put_number(message.size(), 4);
-	writer.put_number(to_device, 4);
+	writer.put_number(written.groups, 8);
+	writer.put_number(written.groups ? written.devices : 0, 8);
 	writer.put_bytes(message.data(), message.size());
 	outbox.push_back({ std::move(writer.out), 0, owner });
 	if (owner)
@@ -382,9 +387,9 @@ void connection::finish_if_done(request &of)
 	if (of.is_cancelled || !of.is_posted() || of.in_flight > 0)
 		return;
 	if (of.has_notice && !of.notice_queued)
-		queue_notice(&of, of.message, of.writes_device);
+		queue_notice(&of, of.message);
 	if (!of.has_notice || of.notice_sent)
-		end_request(of, of.reads_device ? flush_device(of) : NIXL_SUCCESS);
+		end_request(of, flush_device(of));
 }
 
 void connection::end_request(request &of, nixl_status_t status)
@@ -396,28 +401,15 @@ void connection::end_request(request &of, nixl_status_t status)
 }
 
 /*
- * The bytes are visible to device code after this: see <pier/sync.h>. For memory that
- * the NIC reaches directly, one call for a region covers all its bytes.
+ * The bytes are visible to device code after this: see <pier/sync.h>. One byte flushes
+ * all that came through the same NIC to memory of the same group.
  */
 nixl_status_t connection::flush_device(const request &of)
 {
-	const local_memory *flushed = nullptr;
 	int error = 0;
 
-	for (size_t i = 0; !error && i < of.spans.size(); i++) {
-		const request::span &span = of.spans[i];
-
-		for (const rail &one : rails) {
-			const local_memory::region &region =
-				span.local->regions[one.device];
-
-			if (!error && span.local != flushed)
-				error = pier_mr_sync_for_device(
-					region.mr, region.start + span.local_offset,
-					span.length);
-		}
-		flushed = span.local;
-	}
+	for (const local_memory *one : of.to_flush)
+		error = error ? error : one->flush(of.devices);
 	if (error)
 		report_failure("bytes were read but are not visible to the device");
 	return status_of(error);

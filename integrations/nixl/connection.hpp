@@ -132,7 +132,7 @@ class connection : public driven
 	void post_pieces();
 	bool post_piece(rail &on, request &of);
 	int post_batch(rail &on, request &of, struct pier_work &ret_work);
-	void queue_notice(request *owner, const std::string &message, bool to_device);
+	void queue_notice(request *owner, const std::string &message);
 	void post_notices();
 	bool post_message(notice &of);
 	void finish_piece(const piece &done);

@@ -66,7 +66,7 @@ engine::~engine()
 	for (const auto &one : visitors)
 		one->close_now();
 	for (const auto &group : memories)
-		for (const auto &one : group.second)
+		for (const auto &one : group.second.members)
 			one->deregister_all();
 }
 
@@ -122,7 +122,12 @@ nixl_status_t engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &typ
 		return status_of(error);
 	std::lock_guard<std::mutex> guard(lock);
 
-	memories[made->flush_group].insert(made);
+	auto [group, is_new] = memories.try_emplace(made->flush_group);
+
+	if (is_new)
+		group->second.number = (uint8_t)(memories.size() - 1);
+	group->second.members.insert(made);
+	made->flush_number = group->second.number;
 	out = new local_share(made, true);
 	return NIXL_SUCCESS;
 }
@@ -156,11 +161,7 @@ nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 		report_failure("memory stays registered until the agent ends");
 	if (!memory->regions.empty())
 		return status_of(error);
-	auto group = memories.find(memory->flush_group);
-
-	group->second.erase(memory);
-	if (group->second.empty())
-		memories.erase(group);
+	memories[memory->flush_group].members.erase(memory);
 	return status_of(error);
 }
 
@@ -370,21 +371,18 @@ nixl_status_t engine::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
-/*
- * The writer's notification says that it wrote to memory of a device, not where. One byte
- * of a region flushes all of its group.
- */
-void engine::flush_devices()
+/* A peer's notification names the groups of memory, and the devices, that it used. */
+void engine::flush_devices(const flush_set &written)
 {
+	if (!written.groups)
+		return;
 	std::lock_guard<std::mutex> guard(lock);
 
-	for (const auto &group : memories)
-		for (const local_memory::region &region :
-		     (*group.second.begin())->regions)
-			if (!group.first.empty() &&
-			    pier_mr_sync_for_device(region.mr, 0, 1))
-				report_failure("bytes arrived but are not visible to the "
-					       "device");
+	for (const auto &[name, group] : memories)
+		if (!name.empty() && !group.members.empty() &&
+		    written.groups & flush_set::bit(group.number) &&
+		    (*group.members.begin())->flush(written.devices))
+			report_failure("bytes arrived but are not visible to the device");
 }
 
 nixl_status_t engine::getNotifs(notif_list_t &list)
@@ -402,8 +400,7 @@ nixl_status_t engine::getNotifs(notif_list_t &list)
 		if (!one->over && guard.try_lock() && !one->over)
 			one->make_progress();
 	}
-	if (messages.take_all(list))
-		flush_devices();
+	flush_devices(messages.take_all(list));
 	return NIXL_SUCCESS;
 }
 

@@ -84,6 +84,11 @@ class engine : public nixlBackendEngine
 		std::atomic<time_point> rests_until{};
 	};
 
+	struct memory_group {
+		uint8_t number;
+		std::set<std::shared_ptr<local_memory>> members;
+	};
+
 	settings chosen;
 	device_list devices; /* outlives all that follows */
 	agent_address own;
@@ -93,8 +98,8 @@ class engine : public nixlBackendEngine
 	/* All connections that this agent made, also those of peers that were removed. */
 	mutable std::vector<std::shared_ptr<connection>> links;
 	std::vector<std::shared_ptr<visitor>> visitors;
-	/* By their flush_group. */
-	std::map<std::string, std::set<std::shared_ptr<local_memory>>> memories;
+	/* By their flush_group; "" holds what needs no flush. Groups stay. */
+	std::map<std::string, memory_group> memories;
 	mutable driver progress;
 	door entrance;
 
@@ -104,7 +109,7 @@ class engine : public nixlBackendEngine
 	nixl_status_t find_link(const std::string &agent, const std::string &process,
 				std::shared_ptr<connection> &ret_link) const;
 	int make_link(const std::string &agent, peer &of) const;
-	void flush_devices();
+	void flush_devices(const flush_set &written);
 };
 
 } // namespace pier_nixl

@@ -13,7 +13,7 @@ namespace pier_nixl
 {
 
 static const char fd_prefix[] = "dmabuf:";
-static const unsigned public_version = 2;
+static const unsigned public_version = 3;
 
 const memory_part &find_part(const part_list &parts, uint64_t offset)
 {
@@ -25,7 +25,7 @@ const memory_part &find_part(const part_list &parts, uint64_t offset)
 }
 
 local_memory::local_memory(const nixlBlobDesc &of, nixl_mem_t kind)
-    : addr(of.addr), length(of.len), type(kind)
+    : addr(of.addr), length(of.len), type(kind), unit(of.devId)
 {
 }
 
@@ -60,7 +60,7 @@ int local_memory::wrap_fd(const std::string &text)
 
 /*
  * A device, or the NIC that reads back a byte of it, flushes all that came over the same
- * mapping.
+ * mapping. A dma-buf does not name its device; the application does.
  */
 void local_memory::find_flush_group()
 {
@@ -69,11 +69,11 @@ void local_memory::find_flush_group()
 
 	if (type != VRAM_SEG)
 		return;
-	flush_group = "memory";
+	flush_group = "memory " + std::to_string(unit);
 	if (!buffer && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
 	    pier_buffer_query(found, &info, sizeof(info)) == 0)
-		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
-			      info.kind;
+		flush_group += std::string(" ") + info.backend + ":" + info.unit + ":" +
+			       info.kind;
 	pier_buffer_free(found);
 	for (const region &one : regions) {
 		struct pier_mr_info mr_info;
@@ -186,12 +186,23 @@ int local_memory::deregister_all()
 	return error;
 }
 
+int local_memory::flush(uint64_t devices) const
+{
+	int error = 0;
+
+	for (size_t i = 0; i < regions.size() && !error; i++)
+		if (devices & flush_set::bit(i))
+			error = pier_mr_sync_for_device(regions[i].mr, 0, 1);
+	return error;
+}
+
 int local_memory::write(const std::string &process, std::string &ret_bytes) const
 {
 	byte_writer bytes;
 
 	bytes.put_number(public_version, 1);
 	bytes.put_string(process);
+	bytes.put_number(flush_number, 1);
 	bytes.put_number(regions.size(), 1);
 	for (const region &one : regions) {
 		std::vector<pier_remote> all(pier_mr_parts(one.mr)), parts(all.size());
@@ -247,6 +258,7 @@ bool remote_memory::read(const std::string &bytes)
 	if (reader.number(1) != public_version)
 		return false;
 	process = reader.string();
+	flush_number = (uint8_t)reader.number(1);
 	regions.resize(reader.number(1));
 	for (part_list &parts : regions)
 		if (!read_parts(reader.string(), length, parts))

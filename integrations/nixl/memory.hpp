@@ -26,6 +26,20 @@ using part_list = std::vector<memory_part>;
 /* The part that contains a byte of the memory. */
 const memory_part &find_part(const part_list &parts, uint64_t offset);
 
+/*
+ * What has to be flushed: memory of the groups, of what came through the devices. Bit n
+ * stands for number n, and those that are equal to it modulo 64.
+ */
+struct flush_set {
+	uint64_t groups = 0;  /* local_memory::flush_number */
+	uint64_t devices = 0; /* indices in the device_list of the owner */
+
+	static uint64_t bit(size_t number)
+	{
+		return UINT64_C(1) << number % 64;
+	}
+};
+
 /* Memory of this agent, registered with each of its devices. */
 class local_memory
 {
@@ -52,6 +66,11 @@ class local_memory
 			 const std::string &text);
 	/* Returns 0, or the error of a region that stays registered. */
 	int deregister_all();
+	/*
+	 * Make bytes that arrived through the devices, as in flush_set, visible to the
+	 * GPU: in all memory of the flush_group.
+	 */
+	int flush(uint64_t devices) const;
 	/* The form for peers, which remote_memory::read() reads. */
 	int write(const std::string &process, std::string &ret_bytes) const;
 
@@ -63,10 +82,12 @@ class local_memory
 	 * that the NICs reach in the same way. "": none is necessary.
 	 */
 	std::string flush_group;
+	uint8_t flush_number = 0; /* of the group, for peers */
 	/* The agent has deregistered it: no request may begin to use it. */
 	std::atomic<bool> is_gone{ false };
 
       private:
+	const uint64_t unit; /* the GPU, by the number that the application uses */
 	struct pier_buffer *buffer = nullptr;
 
 	int wrap_fd(const std::string &text);
@@ -89,6 +110,7 @@ class remote_memory
 	const nixl_mem_t type;
 	/* The process that registered it: agent_address::unix_name. */
 	std::string process;
+	uint8_t flush_number = 0;
 	std::vector<part_list> regions; /* by the index of the peer's device */
 };
 

@@ -22,6 +22,15 @@ static void keep(std::vector<std::shared_ptr<T>> &kept, const std::shared_ptr<T>
 		kept.push_back(one);
 }
 
+static void keep_group(std::vector<const local_memory *> &kept, const local_memory *one)
+{
+	if (!one->flush_group.empty() &&
+	    std::ranges::none_of(kept, [&](const local_memory *other) {
+		    return other == one || other->flush_group == one->flush_group;
+	    }))
+		kept.push_back(one);
+}
+
 bool request::uses(const local_memory *memory) const
 {
 	return std::ranges::any_of(
@@ -72,8 +81,10 @@ nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &loc
 				    remote[i].len, (unsigned long long)remote[i].addr);
 			return NIXL_ERR_INVALID_PARAM;
 		}
-		reads_device |= kind == NIXL_READ && mine->type == VRAM_SEG;
-		writes_device |= kind == NIXL_WRITE && theirs->type == VRAM_SEG;
+		if (kind == NIXL_READ)
+			keep_group(to_flush, mine.get());
+		else if (theirs->type == VRAM_SEG)
+			written.groups |= flush_set::bit(theirs->flush_number);
 		bytes += local[i].len;
 		if (local[i].len > 0)
 			spans.push_back({ mine.get(), theirs.get(),

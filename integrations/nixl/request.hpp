@@ -48,8 +48,8 @@ class request : public nixlBackendReqH
 	/* Of the remote memory; "": the lists are empty. No other process is sent any. */
 	std::string process;
 	uint64_t bytes = 0;
-	bool reads_device = false;  /* into device memory of this end */
-	bool writes_device = false; /* into device memory of the peer */
+	/* The device memory of this end that it reads into: one of each flush_group. */
+	std::vector<const local_memory *> to_flush;
 
 	/* The connection on which it was posted. */
 	std::shared_ptr<connection> on;
@@ -60,6 +60,8 @@ class request : public nixlBackendReqH
 	uint64_t offset = 0;	/* in that span, in bytes */
 	uint32_t in_flight = 0; /* pieces that were posted and have not completed */
 	bool is_cancelled = false;
+	uint64_t devices = 0; /* of this end that moved pieces, as in flush_set */
+	flush_set written;    /* of the peer */
 	bool has_notice = false;
 	bool notice_queued = false, notice_sent = false;
 	std::string message; /* of the notice */

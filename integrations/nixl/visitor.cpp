@@ -12,6 +12,7 @@ namespace pier_nixl
 
 /* The longest notification. */
 static const size_t text_max = 64 << 20;
+static const size_t head_size = 4 + 8 + 8;
 
 visitor::visitor(inbox &where, owned_fd &&from) : messages(where)
 {
@@ -87,7 +88,8 @@ void visitor::take_message(const uint8_t *bytes, size_t length)
 
 	if (!has_head) {
 		expected = reader.number(4);
-		to_device = reader.number(4);
+		written.groups = reader.number(8);
+		written.devices = reader.number(8);
 		if (reader.failed() || expected > text_max) {
 			report_line("%s sent something other than a notification",
 				    agent.c_str());
@@ -95,13 +97,13 @@ void visitor::take_message(const uint8_t *bytes, size_t length)
 			return;
 		}
 		has_head = true;
-		bytes += 8;
-		length -= 8;
+		bytes += head_size;
+		length -= head_size;
 	}
 	text.append((const char *)bytes, std::min(length, expected - text.size()));
 	if (text.size() < expected)
 		return;
-	messages.add(agent, std::move(text), to_device);
+	messages.add(agent, std::move(text), written);
 	text.clear();
 	has_head = false;
 }

@@ -9,6 +9,7 @@
 
 #include "devices.hpp"
 #include "driver.hpp"
+#include "memory.hpp"
 #include "nixl_abi.hpp"
 #include "settings.hpp"
 
@@ -19,30 +20,32 @@ namespace pier_nixl
 class inbox
 {
       public:
-	void add(const std::string &agent, std::string &&message, bool to_device)
+	void add(const std::string &agent, std::string &&message,
+		 const flush_set &written)
 	{
 		std::lock_guard<std::mutex> guard(lock);
 
 		messages.emplace_back(agent, std::move(message));
-		for_device |= to_device;
+		unflushed.groups |= written.groups;
+		unflushed.devices |= written.devices;
 	}
-	/* Returns whether a notification follows bytes in memory of a device. */
-	bool take_all(notif_list_t &ret_list)
+	/* Returns the device memory that peers wrote to before the notifications. */
+	flush_set take_all(notif_list_t &ret_list)
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		bool had = for_device;
+		flush_set written = unflushed;
 
 		ret_list.insert(ret_list.end(), std::make_move_iterator(messages.begin()),
 				std::make_move_iterator(messages.end()));
 		messages.clear();
-		for_device = false;
-		return had;
+		unflushed = {};
+		return written;
 	}
 
       private:
 	std::mutex lock;
 	notif_list_t messages;
-	bool for_device = false;
+	flush_set unflushed;
 };
 
 /*
@@ -71,7 +74,8 @@ class visitor : public driven
 	/* Of the notification that is arriving. */
 	std::string text;
 	size_t expected = 0;
-	bool has_head = false, to_device = false;
+	flush_set written;
+	bool has_head = false;
 
 	void end_now();
 	void take_message(const uint8_t *bytes, size_t length);

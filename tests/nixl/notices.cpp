@@ -57,7 +57,7 @@ static void notifications_of_reads_arrive_at_the_owner(void **)
 
 static void notifications_have_any_length_and_keep_their_order(void **)
 {
-	const size_t lengths[] = { 0, 1, 4087, 4088, 4089, 3 * mib, 7, 0, 100000 };
+	const size_t lengths[] = { 0, 1, 4075, 4076, 4077, 3 * mib, 7, 0, 100000 };
 	test_agent one("one"), two("two");
 
 	one.meet(two);
@@ -89,38 +89,74 @@ static void notifications_wait_for_their_reader(void **)
 		assert_true(two.next_notice().second == std::to_string(i));
 }
 
-/* One flush covers all memory of a device, however many regions are registered. */
-static void check_flushes(const std::string &cache)
+static uint64_t fake_flushes()
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
 	auto *find = (struct fake_cuda * (*)(void)) dlsym(driver, "fake_cuda_control");
-	std::list<test_memory> targets;
-	test_memory source(4096);
-	test_agent one("one"), two("two", { { "cache", cache } });
-	std::string message = "written";
-	uint64_t before;
 
 	assert_non_null(find);
-	one.register_memory(source);
-	for (int i = 0; i < 20; i++) {
-		targets.emplace_back(4096);
-		two.register_memory(targets.back());
-	}
-	one.meet(two);
-	before = find()->flushes;
-	assert_int_equal(one.move(NIXL_WRITE, "two",
-				  { { source.addr, targets.back().addr, 4096 } },
-				  &message),
-			 NIXL_SUCCESS);
-	assert_true(two.next_notice().second == message);
-	assert_int_equal(find()->flushes - before, 1);
 	dlclose(driver);
+	return find()->flushes;
 }
 
-static void devices_are_flushed_once_for_each_nic(void **)
+/* Memory of a GPU in many regions. */
+struct many_regions {
+	static constexpr int count = 1000;
+	static constexpr size_t block = 512;
+	test_memory whole{ count * block };
+	std::list<test_memory> parts;
+
+	many_regions()
+	{
+		for (int i = 0; i < count; i++)
+			parts.emplace_back(whole, i * block, block);
+	}
+	void register_with(test_agent &owner)
+	{
+		for (test_memory &one : parts)
+			assert_true(owner.register_memory(one));
+	}
+};
+
+/* One flush covers all memory of a device, however many regions are registered. */
+static void check_flushes_of_writes(const nixl_b_params_t &parameters)
 {
-	check_flushes("off");
-	check_flushes("on");
+	many_regions sources, targets;
+	test_agent one("one", parameters), two("two", parameters);
+	std::vector<test_range> ranges;
+	std::string message = "written";
+	notif_list_t none;
+	uint64_t before;
+
+	sources.register_with(one);
+	targets.register_with(two);
+	one.meet(two);
+	for (int i = 0; i < targets.count; i++)
+		ranges.push_back({ sources.whole.addr + i * sources.block,
+				   targets.whole.addr + i * targets.block,
+				   targets.block });
+	before = fake_flushes();
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(two.engine->getNotifs(none), NIXL_SUCCESS);
+	assert_int_equal(one.engine->genNotif("two", message), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == message);
+	assert_int_equal(fake_flushes(), before);
+	assert_int_equal(one.move(NIXL_WRITE, "two", { ranges[0] }, &message),
+			 NIXL_SUCCESS);
+	assert_true(two.next_notice().second == message);
+	assert_int_equal(fake_flushes(), before + 1);
+	assert_int_equal(one.move(NIXL_WRITE, "two", ranges, &message), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == message);
+	assert_int_equal(fake_flushes(), before + 2);
+	assert_int_equal(one.move(NIXL_READ, "two", ranges), NIXL_SUCCESS);
+	assert_int_equal(fake_flushes(), before + 3);
+}
+
+/* Nothing is flushed before it has arrived. */
+static void only_what_was_used_is_flushed(void **)
+{
+	check_flushes_of_writes({});
+	check_flushes_of_writes({ { "cache", "on" } });
 }
 
 static void expect_notices(test_agent &two, int count)
@@ -169,6 +205,6 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
 	if (options.backend == "cuda")
-		tests.push_back(cmocka_unit_test(devices_are_flushed_once_for_each_nic));
+		tests.push_back(cmocka_unit_test(only_what_was_used_is_flushed));
 	return tests;
 }
