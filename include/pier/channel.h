@@ -2,6 +2,7 @@
 #ifndef PIER_CHANNEL_H
 #define PIER_CHANNEL_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -377,6 +378,53 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);
+
+/**
+ * Begin pier_channel_handshake() without waiting: for one thread that connects many
+ * channels, for instance a server whose callers may be slow. Nothing is read or written
+ * before the first pier_channel_handshake_step():
+ *
+ *	pier_channel_handshake_start(channel, socket, socket, timeout_ms);
+ *	while ((result = pier_channel_handshake_step(channel, fds, &left_ms)) == 0)
+ *		poll(fds, 2, left_ms);
+ *
+ * Until the last step the channel cannot be used for anything else, and the fds must
+ * stay open. pier_channel_reset() and pier_channel_destroy() give the handshake up,
+ * without a word to the peer; close the fds then, or repeat the handshake after a reset.
+ *
+ * read_fd, write_fd  as for pier_channel_handshake()
+ * timeout_ms         from now until the last step
+ *
+ * Errors: -EINVAL timeout_ms is invalid; -EISCONN, -EBUSY and -EPIPE as for
+ * pier_channel_connect(), -EBUSY also while a handshake is in progress; -EBADF an fd is
+ * not open; -ENOMEM; those of pier_channel_endpoint(), after which the channel can only
+ * be reset or destroyed. After the others nothing was changed.
+ */
+PIER_API int pier_channel_handshake_start(struct pier_channel *channel, int read_fd,
+					  int write_fd, int timeout_ms);
+
+/**
+ * Continue a handshake as far as is possible without waiting for the peer.
+ *
+ * The call waits for the device alone: RTR can take the kernel a second if the network
+ * does not resolve the peer's address, and soft0 up to 5 s if the process of the peer is
+ * stopped.
+ *
+ * ret_fds         two elements: what to wait for with poll(2), to read and to write. fd
+ *                 is -1 if there is nothing, which poll(2) ignores
+ * ret_timeout_ms  call again after this time at the latest, in milliseconds
+ *
+ * Calls that come too early do no harm. After the deadline, the next call returns
+ * -ETIMEDOUT unless the peer's messages have arrived.
+ *
+ * Returns 1 when both ends are connected, and 0, with ret_fds and ret_timeout_ms set,
+ * before that.
+ *
+ * Errors: those of pier_channel_handshake() except -EINTR, with the same consequences;
+ * -EINVAL no handshake is in progress.
+ */
+PIER_API int pier_channel_handshake_step(struct pier_channel *channel,
+					 struct pollfd *ret_fds, int *ret_timeout_ms);
 
 /**
  * Destroy a channel; NULL is allowed.

@@ -87,6 +87,7 @@ struct pier_channel {
 	bool unseen;
 	bool is_reset; /* the queue pair was moved to RESET and not to INIT since */
 	struct pier_known_peer last_peer;
+	struct pier_handshake *handshake; /* in progress, or NULL */
 	struct pier_keepalive keepalive;
 	bool cause_is_flush;	  /* a better cause may follow */
 	char cause[512];	  /* the error sentence of `broken` */

@@ -152,6 +152,7 @@ static void free_channel(struct pier_channel *channel)
 	pier_free_queue(&channel->sends);
 	pier_free_queue(&channel->receives);
 	pier_drop_gids(channel->gids);
+	free(channel->handshake);
 	free(channel);
 }
 

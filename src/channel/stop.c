@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
 #include <pier/recovery.h>
@@ -294,6 +295,8 @@ static void clear_connection(struct pier_channel *channel)
 	channel->path_mtu = 0;
 	channel->read_depth = 0;
 	channel->keepalive = (struct pier_keepalive){ 0 };
+	free(channel->handshake);
+	channel->handshake = NULL;
 	channel->state = PIER_CHANNEL_PREPARED;
 }
 

@@ -185,30 +185,6 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 }
 
 /*
- * ETIMEDOUT: the kernel asked for the peer's MAC address for a second and got no answer
- * (ib_resolve_eth_dmac()), as when the switch has just learned of the port. The queue
- * pair is still in INIT. NCCL retries 34 times (wrap_ibv_modify_qp()).
- */
-static int modify_until(struct pier_channel *channel, struct ibv_qp_attr *attr, int mask,
-			int64_t deadline)
-{
-	int error, pause = 1;
-
-	for (;;) {
-		int left;
-
-		error = channel->provider->modify_qp(channel->qp, attr, mask);
-		left = pier_poll_timeout(deadline);
-		if (abs(error) != ETIMEDOUT || left == 0)
-			return error;
-		pier_info("queue pair %#x: the peer's address is not resolved yet",
-			  channel->qp->qp_num);
-		pier_clock_poll(NULL, 0, pause < left ? pause : left);
-		pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
-	}
-}
-
-/*
  * Whether the device refuses to serve that many reads and accepts fewer. The peer relies
  * on the number in this end's endpoint, so it is the next endpoint that has the lower
  * one.
@@ -254,6 +230,12 @@ static int explain_rtr(struct pier_channel *channel, struct ibv_qp_attr *attr, i
 		channel->gid.gid_index, pier_mtu_from_verbs(attr->path_mtu));
 }
 
+/*
+ * ETIMEDOUT: the kernel asked for the peer's MAC address for a second and got no answer
+ * (ib_resolve_eth_dmac()), as when the switch has just learned of the port. The queue
+ * pair is still in INIT. NCCL retries 34 times (wrap_ibv_modify_qp()). Returns 1 then, if
+ * there is time left.
+ */
 static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoint *peer,
 			 int64_t deadline)
 {
@@ -272,7 +254,12 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 	int error;
 
 	pier_clear_error();
-	error = modify_until(channel, &attr, mask, deadline);
+	error = channel->provider->modify_qp(channel->qp, &attr, mask);
+	if (abs(error) == ETIMEDOUT && pier_poll_timeout(deadline) > 0) {
+		pier_info("queue pair %#x: the peer's address is not resolved yet",
+			  channel->qp->qp_num);
+		return 1;
+	}
 	if (error)
 		error = explain_rtr(channel, &attr, mask, error);
 	if (!error)
@@ -302,6 +289,7 @@ static int modify_to_rts(struct pier_channel *channel)
 	return 0;
 }
 
+/* Returns 1 as modify_to_rtr(). */
 static int connect_to(struct pier_channel *channel, struct pier_endpoint *peer,
 		      int64_t deadline)
 {
@@ -334,8 +322,18 @@ static bool is_stale(const struct pier_known_peer *last, const struct pier_endpo
 	       last->generation - peer->generation <= UINT16_MAX;
 }
 
-int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
-		       int64_t deadline)
+static int next_pause(int pause, int64_t deadline)
+{
+	int left = pier_poll_timeout(deadline);
+
+	pause = pause == 0		       ? 1
+		: 2 * pause < LONGEST_PAUSE_MS ? 2 * pause
+					       : LONGEST_PAUSE_MS;
+	return pause < left ? pause : left;
+}
+
+int pier_connect_step(struct pier_channel *channel, const struct pier_endpoint *peer,
+		      int64_t deadline, int *pause_ms)
 {
 	struct pier_endpoint chosen = *peer;
 	int error;
@@ -355,6 +353,10 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
 	error = connect_to(channel, &chosen, deadline);
+	if (error == 1) {
+		*pause_ms = next_pause(*pause_ms, deadline);
+		return 1;
+	}
 	if (!error) {
 		channel->last_peer.qpn = peer->qpn;
 		channel->last_peer.generation = peer->generation;
@@ -363,6 +365,19 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;
+}
+
+int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
+		       int64_t deadline)
+{
+	int pause_ms = 0, result;
+
+	do {
+		result = pier_connect_step(channel, peer, deadline, &pause_ms);
+		if (result == 1)
+			pier_clock_poll(NULL, 0, pause_ms);
+	} while (result == 1);
+	return result;
 }
 
 int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoint *peer)

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -168,59 +169,56 @@ static bool is_incomplete(const struct pier_message *message)
 	return message->have < message->length;
 }
 
-/* Poll once and do what that allows. Clears *reading if reading has failed. */
-static int exchange_step(struct pier_stream *stream, struct pier_message *out,
-			 struct pier_message *in, int *read_error)
-{
-	bool reading = is_incomplete(in) && !*read_error;
-	bool writing = is_incomplete(out) && !stream->write_broken;
-	struct pollfd fds[] = {
-		{ .fd = reading ? stream->read_fd : -1, .events = POLLIN },
-		{ .fd = writing ? stream->write_fd : -1, .events = POLLOUT },
-	};
-	/* Tell a peer that sent nonsense, without waiting for it. */
-	int timeout = *read_error ? 0 : pier_poll_timeout(stream->deadline);
-	int count = pier_sleep(fds, 2, timeout);
-
-	if (count < 0)
-		return count == -EINTR
-			       ? count
-			       : pier_fail(-count, "poll the fds of a handshake: %s",
-					   strerror(-count));
-	if (count == 0 && timeout == 0)
-		return *read_error ? *read_error
-				   : pier_fail(ETIMEDOUT,
-					       "the peer did not answer the handshake in "
-					       "time (%zu bytes of its message arrived)",
-					       in->have);
-	if (count > 0 && fds[0].revents)
-		*read_error = read_step(stream, in);
-	if (count > 0 && fds[1].revents)
-		return write_step(stream, out);
-	return 0;
-}
-
 /*
- * Send one message and receive one, in the order that the peer allows. `in` begins with
- * `have` 0; each of the two that is complete already is left as it is.
+ * Send one message and receive one, in the order that the peer allows, as far as that is
+ * possible without waiting. `in` begins with `have` 0; each of the two that is complete
+ * already is left as it is. stream->wanted is set to what to wait for.
  *
  * A peer that has closed its end may have sent the reason before. A write that fails
- * for that reason sets write_broken, and reading continues.
+ * for that reason sets write_broken, and reading continues. A peer that sent nonsense is
+ * told what fits without waiting.
  *
- * Errors: -ETIMEDOUT; -ECONNRESET the peer closed the connection; -EBADMSG and
- * -EPROTONOSUPPORT an invalid message; others of poll(2), read(2) and write(2).
+ * Returns 1 when both are complete, 0 before that, or an error: -ETIMEDOUT; -ECONNRESET
+ * the peer closed the connection; -EBADMSG and -EPROTONOSUPPORT an invalid message;
+ * others of poll(2), read(2) and write(2).
  */
 static int exchange_messages(struct pier_stream *stream, struct pier_message *out,
 			     struct pier_message *in)
 {
+	struct pollfd *fds = stream->wanted;
 	int read_error = 0, error = 0;
 
 	if (in->have == 0)
 		in->length = PIER_MESSAGE_HEADER;
-	while (!error && ((is_incomplete(in) && !read_error) ||
-			  (is_incomplete(out) && !stream->write_broken)))
-		error = exchange_step(stream, out, in, &read_error);
-	return error ? error : read_error;
+	for (;;) {
+		bool reading = is_incomplete(in) && !read_error;
+		bool writing = is_incomplete(out) && !stream->write_broken;
+		bool is_late = pier_poll_timeout(stream->deadline) == 0;
+		int count;
+
+		if (error || (!reading && !writing))
+			return error ? error : read_error ? read_error : 1;
+		fds[0].fd = reading ? stream->read_fd : -1;
+		fds[1].fd = writing ? stream->write_fd : -1;
+		count = poll(fds, 2, 0);
+		if (count < 0 && errno != EINTR)
+			return pier_fail(errno, "poll the fds of a handshake: %s",
+					 strerror(errno));
+		if (count == 0 && read_error)
+			return read_error;
+		if (count == 0)
+			return is_late ? pier_fail(
+						 ETIMEDOUT,
+						 "the peer did not answer the handshake "
+						 "in time (%zu bytes of its message "
+						 "arrived)",
+						 in->have)
+				       : 0;
+		if (count > 0 && fds[0].revents)
+			read_error = read_step(stream, in);
+		if (count > 0 && fds[1].revents)
+			error = write_step(stream, out);
+	}
 }
 
 /*
@@ -355,79 +353,129 @@ static int broken_pipe(const struct pier_stream *stream)
 		       : 0;
 }
 
-/*
- * Receive the peer's endpoint. If its verdict follows at once, receive that too: it may
- * belong to a handshake that the peer gave up.
- */
-static int receive_endpoint(struct pier_channel *channel, struct pier_stream *stream,
-			    struct pier_message *out, struct pier_endpoint *ret_peer,
-			    struct pier_message *ret_verdict)
-{
-	struct pollfd fd = { .fd = stream->read_fd, .events = POLLIN };
-	struct pier_message in;
-	int error;
+enum phase {
+	RECEIVE_ENDPOINT, /* and send this end's */
+	/*
+	 * The peer sent more at once. A verdict may belong to a handshake that it gave
+	 * up.
+	 */
+	RECEIVE_EARLY_VERDICT,
+	CONNECT,
+	EXCHANGE_VERDICTS,
+	CONNECTED,
+};
 
-	do {
-		do {
-			in.have = 0;
-			error = exchange_messages(stream, out, &in);
-		} while (!error && is_left_over(channel, &in));
-		if (!error)
-			error = read_endpoint(channel, &in, ret_peer);
-		ret_verdict->have = 0;
-		if (error || poll(&fd, 1, 0) <= 0)
-			return error;
-		error = exchange_messages(stream, out, ret_verdict);
-	} while (!error && is_left_over(channel, ret_verdict));
-	return error;
+struct pier_handshake {
+	struct pier_stream stream;
+	enum phase phase;
+	struct pier_message out, in, verdict;
+	struct pier_endpoint peer;
+	int pause_ms; /* between attempts to connect */
+	int error;    /* of this end's connection; the sentence follows */
+	char sentence[512];
+};
+
+static int receive_endpoint(struct pier_channel *channel)
+{
+	struct pier_handshake *of = channel->handshake;
+	struct pollfd fd = { .fd = of->stream.read_fd, .events = POLLIN };
+	int result = exchange_messages(&of->stream, &of->out, &of->in);
+
+	if (result != 1)
+		return result;
+	if (is_left_over(channel, &of->in)) {
+		of->in.have = 0;
+		return 1;
+	}
+	result = read_endpoint(channel, &of->in, &of->peer);
+	of->in.have = of->verdict.have = 0;
+	of->phase = poll(&fd, 1, 0) > 0 ? RECEIVE_EARLY_VERDICT : CONNECT;
+	return result ? result : 1;
 }
 
-static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *stream,
-			      struct pier_endpoint *ret_peer,
-			      struct pier_message *ret_verdict)
+static int receive_early_verdict(struct pier_channel *channel)
 {
-	struct pier_message out;
-	int error = write_endpoint(channel, &out);
+	struct pier_handshake *of = channel->handshake;
+	int result = exchange_messages(&of->stream, &of->out, &of->verdict);
+
+	if (result == 1)
+		of->phase = is_left_over(channel, &of->verdict) ? RECEIVE_ENDPOINT
+								: CONNECT;
+	return result;
+}
+
+/* A failure is told to the peer like success. */
+static int connect_and_tell(struct pier_channel *channel)
+{
+	struct pier_handshake *of = channel->handshake;
+	int error = broken_pipe(&of->stream);
 
 	if (error)
-		return refuse_peer(stream, error);
-	error = receive_endpoint(channel, stream, &out, ret_peer, ret_verdict);
-	/* The peer could not recognise a verdict in the middle of a message. */
-	if (error && out.have == out.length)
-		return refuse_peer(stream, error);
-	return error ? error : broken_pipe(stream);
+		return error;
+	error = pier_connect_step(channel, &of->peer, of->stream.deadline, &of->pause_ms);
+	if (error == 1) {
+		of->stream.wanted[0].fd = of->stream.wanted[1].fd = -1;
+		return 0;
+	}
+	of->error = error;
+	snprintf(of->sentence, sizeof(of->sentence), "%s", pier_error_message());
+	write_verdict(&of->out, error, of->peer.generation);
+	of->phase = EXCHANGE_VERDICTS;
+	return 1;
 }
 
 /*
  * Also after a failure here: closing a TCP socket with the peer's verdict unread sends
  * a reset, which overtakes our verdict.
  */
-static int exchange_verdicts(struct pier_channel *channel, struct pier_stream *stream,
-			     int verdict, uint32_t peer_generation,
-			     struct pier_message *in)
+static int exchange_verdicts(struct pier_channel *channel)
 {
-	struct pier_message out;
-	int error;
+	struct pier_handshake *of = channel->handshake;
+	int result = exchange_messages(&of->stream, &of->out, &of->verdict);
 
-	write_verdict(&out, verdict, peer_generation);
-	error = exchange_messages(stream, &out, in);
-	if (!error)
-		error = read_verdict(channel, in);
-	return error ? error : broken_pipe(stream);
+	if (result == 1)
+		result = read_verdict(channel, &of->verdict);
+	else if (result == 0)
+		return 0;
+	if (of->error)
+		return pier_fail(-of->error, "%s", of->sentence);
+	if (!result)
+		result = broken_pipe(&of->stream);
+	of->phase = CONNECTED;
+	return result ? result : 1;
 }
 
-static int connect_and_tell(struct pier_channel *channel, struct pier_stream *stream,
-			    const struct pier_endpoint *peer,
-			    struct pier_message *verdict)
+/* The peer could not recognise a verdict in the middle of a message. */
+static int end_handshake(struct pier_channel *channel, int error)
 {
-	char sentence[512];
-	int error = pier_connect_until(channel, peer, stream->deadline);
+	struct pier_handshake *of = channel->handshake;
 
-	if (!error)
-		return exchange_verdicts(channel, stream, 0, peer->generation, verdict);
-	snprintf(sentence, sizeof(sentence), "%s", pier_error_message());
-	exchange_verdicts(channel, stream, error, peer->generation, verdict);
-	return pier_fail(-error, "%s", sentence);
+	if (error && of->phase < EXCHANGE_VERDICTS && of->out.have == of->out.length)
+		refuse_peer(&of->stream, error);
+	if (error)
+		channel->state = PIER_CHANNEL_FAILED;
+	free(of);
+	channel->handshake = NULL;
+	pier_update_ready(channel);
+	return error ? error : 1;
+}
+
+static int take_steps(struct pier_channel *channel)
+{
+	static int (*const phases[])(struct pier_channel *) = {
+		[RECEIVE_ENDPOINT] = receive_endpoint,
+		[RECEIVE_EARLY_VERDICT] = receive_early_verdict,
+		[CONNECT] = connect_and_tell,
+		[EXCHANGE_VERDICTS] = exchange_verdicts,
+	};
+	struct pier_handshake *of = channel->handshake;
+	int result = 1;
+
+	while (result == 1 && of->phase != CONNECTED)
+		result = phases[of->phase](channel);
+	if (result == 0)
+		return 0;
+	return end_handshake(channel, result == 1 ? 0 : result);
 }
 
 /* poll(2) ignores a negative fd: the peer would seem silent. */
@@ -438,13 +486,26 @@ static int check_fd(const char *name, int fd)
 	return pier_fail(EBADF, "%s %d is not open", name, fd);
 }
 
-int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_fd,
-			   int timeout_ms)
+static int check_start(const struct pier_channel *channel, int read_fd, int write_fd)
+{
+	int error;
+
+	if (channel->state != PIER_CHANNEL_PREPARED)
+		return pier_fail(EISCONN,
+				 "the channel was connected before: reset it first");
+	if (channel->handshake)
+		return pier_fail(EBUSY, "a handshake of the channel is in progress");
+	if (channel->broken)
+		return pier_fail_broken(channel);
+	error = check_fd("read_fd", read_fd);
+	return error ? error : check_fd("write_fd", write_fd);
+}
+
+int pier_channel_handshake_start(struct pier_channel *channel, int read_fd, int write_fd,
+				 int timeout_ms)
 {
 	PIER_REFUSE_NULL(channel);
-	struct pier_stream stream = { .read_fd = read_fd, .write_fd = write_fd };
-	struct pier_message verdict;
-	struct pier_endpoint peer;
+	struct pier_handshake *made;
 	int error = pier_check_process(&channel->object);
 
 	if (!error)
@@ -452,24 +513,65 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 	if (!error)
 		error = pier_check_owner(&channel->object, &channel->pd->object,
 					 "connecting a channel");
+	if (!error)
+		error = check_start(channel, read_fd, write_fd);
 	if (error)
 		return error;
-	if (channel->state != PIER_CHANNEL_PREPARED)
-		return pier_fail(EISCONN,
-				 "the channel was connected before: reset it first");
-	if (channel->broken)
-		return pier_fail_broken(channel);
-	error = check_fd("read_fd", read_fd);
-	if (!error)
-		error = check_fd("write_fd", write_fd);
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return pier_fail(ENOMEM, "no memory for a handshake");
+	made->stream.read_fd = read_fd;
+	made->stream.write_fd = write_fd;
+	made->stream.deadline = pier_deadline(timeout_ms);
+	made->stream.wanted[0].events = POLLIN;
+	made->stream.wanted[1].events = POLLOUT;
+	channel->handshake = made;
+	error = write_endpoint(channel, &made->out);
+	return error ? end_handshake(channel, error) : 0;
+}
+
+int pier_channel_handshake_step(struct pier_channel *channel, struct pollfd *ret_fds,
+				int *ret_timeout_ms)
+{
+	PIER_REFUSE_NULL(channel, ret_fds, ret_timeout_ms);
+	struct pier_handshake *of = channel->handshake;
+	int result = pier_check_process(&channel->object);
+
+	if (!result && !of)
+		result = pier_fail(EINVAL, "no handshake of the channel is in progress");
+	if (!result)
+		result = take_steps(channel);
+	else
+		return result;
+	if (result == 0) {
+		memcpy(ret_fds, of->stream.wanted, sizeof(of->stream.wanted));
+		*ret_timeout_ms = of->phase == CONNECT
+					  ? of->pause_ms
+					  : pier_poll_timeout(of->stream.deadline);
+	}
+	return result;
+}
+
+int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_fd,
+			   int timeout_ms)
+{
+	int error = pier_channel_handshake_start(channel, read_fd, write_fd, timeout_ms);
+	struct pollfd fds[2];
+	int result;
+
 	if (error)
 		return error;
-	stream.deadline = pier_deadline(timeout_ms);
-	error = exchange_endpoints(channel, &stream, &peer, &verdict);
-	if (!error)
-		error = connect_and_tell(channel, &stream, &peer, &verdict);
-	if (error)
-		channel->state = PIER_CHANNEL_FAILED;
-	pier_update_ready(channel);
-	return error;
+	for (;;) {
+		result = pier_channel_handshake_step(channel, fds, &timeout_ms);
+		if (result)
+			return result == 1 ? 0 : result;
+		result = pier_sleep(fds, 2, timeout_ms);
+		if (result == -EINTR)
+			return end_handshake(channel, result);
+		if (result < 0) {
+			pier_fail(-result, "poll the fds of a handshake: %s",
+				  strerror(-result));
+			return end_handshake(channel, result);
+		}
+	}
 }

@@ -2,6 +2,7 @@
 #ifndef PIER_CHANNEL_SETUP_HANDSHAKE_H
 #define PIER_CHANNEL_SETUP_HANDSHAKE_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,8 +35,9 @@ struct pier_message {
 
 struct pier_stream {
 	int read_fd, write_fd;
-	int64_t deadline;  /* see core/deadline.h */
-	bool write_broken; /* the peer has closed its reading end */
+	int64_t deadline;	 /* see core/deadline.h */
+	bool write_broken;	 /* the peer has closed its reading end */
+	struct pollfd wanted[2]; /* to read and to write; -1: not */
 };
 
 /* Write the header. The caller then writes `length` bytes of payload after it. */

@@ -9,6 +9,7 @@
 #include "tests/support/expect.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -331,6 +332,9 @@ CALL(prepare_channel, pier_channel_create(fixture->pd, NULL, &fixture->a))
 CALL(endpoint, pier_channel_endpoint(fixture->a, &(struct pier_endpoint){ 0 }))
 CALL(connect_channel, pier_channel_connect(fixture->a, &(struct pier_endpoint){ 0 }))
 CALL(handshake, pier_channel_handshake(fixture->a, -1, -1, TIME_MS))
+CALL(start_handshake, pier_channel_handshake_start(fixture->a, -1, -1, TIME_MS))
+CALL(step_handshake,
+     pier_channel_handshake_step(fixture->a, (struct pollfd[2]){ 0 }, &(int){ 0 }))
 CALL(destroy_channel, pier_channel_destroy(fixture->a))
 CALL(post_send, pier_channel_post_send(fixture->a, &source, 0, NULL))
 CALL(post_send_imm, test_post_send_imm(fixture->a, &source, 0, 1, NULL))
@@ -447,6 +451,8 @@ static const struct call calls[] = {
 	ENTRY(endpoint, "channel of queue pair"),
 	ENTRY(connect_channel, "channel of queue pair"),
 	ENTRY(handshake, "channel of queue pair"),
+	ENTRY(start_handshake, "channel of queue pair"),
+	ENTRY(step_handshake, "channel of queue pair"),
 	ENTRY(destroy_channel, "channel of queue pair"),
 	ENTRY(post_send, "channel of queue pair"),
 	ENTRY(post_send_imm, "channel of queue pair"),

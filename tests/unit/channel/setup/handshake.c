@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -600,6 +601,162 @@ static void does_not_hang_on_a_full_pipe(void **state)
 	close_fixture(&fixture);
 }
 
+/* Steps whose fds and time are checked. */
+static int step(struct fixture *fixture, struct pollfd fds[2])
+{
+	int timeout_ms = -1, result;
+
+	result = pier_channel_handshake_step(fixture->channel, fds, &timeout_ms);
+	if (result == 0)
+		assert_in_range(timeout_ms, 1, PATIENT_MS);
+	return result;
+}
+
+static void start(struct fixture *fixture)
+{
+	assert_int_equal(pier_channel_handshake_start(fixture->channel, fixture->ours,
+						      fixture->ours, PATIENT_MS),
+			 0);
+}
+
+/* This thread plays the peer, too, so a step that waited would never return. */
+static void steps_through_byte_by_byte(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pollfd fds[2];
+	uint8_t sent[SCRIPT_MAX];
+
+	(void)state;
+	start(&fixture);
+	for (size_t i = 0; i < fixture.script.length; i++) {
+		assert_int_equal(step(&fixture, fds), 0);
+		assert_int_equal(fds[0].fd, fixture.ours);
+		assert_int_equal(fds[0].events, POLLIN);
+		assert_int_equal(fds[1].fd, -1);
+		assert_int_equal(step(&fixture, fds), 0);
+		assert_int_equal(write(fixture.theirs, fixture.script.bytes + i, 1), 1);
+		assert_int_equal(poll(fds, 2, 0), 1);
+	}
+	assert_int_equal(step(&fixture, fds), 1);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(read(fixture.theirs, sent, sizeof(sent)), fixture.script.length);
+	assert_int_equal(pier_channel_post_send(fixture.channel, NULL, 0, NULL), 0);
+	assert_int_equal(step(&fixture, fds), -EINVAL);
+	close_fixture(&fixture);
+}
+
+static void steps_ask_for_room_to_write(void **state)
+{
+	struct fixture fixture = open_fixture();
+	static char page[4096];
+	struct pollfd fds[2];
+	int to[2];
+
+	(void)state;
+	assert_int_equal(pipe2(to, O_CLOEXEC | O_NONBLOCK), 0);
+	while (write(to[1], page, sizeof(page)) > 0)
+		continue;
+	say(&fixture, fixture.script.length);
+	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
+						      to[1], PATIENT_MS),
+			 0);
+	assert_int_equal(step(&fixture, fds), 0);
+	assert_int_equal(fds[0].fd, -1);
+	assert_int_equal(fds[1].fd, to[1]);
+	assert_int_equal(fds[1].events, POLLOUT);
+	while (read(to[0], page, sizeof(page)) > 0)
+		continue;
+	assert_int_equal(poll(fds, 2, 0), 1);
+	assert_int_equal(step(&fixture, fds), 1);
+	close(to[0]);
+	close(to[1]);
+	close_fixture(&fixture);
+}
+
+static void steps_report_a_closed_peer(void **state)
+{
+	size_t length = 1;
+
+	(void)state;
+	for (size_t cut = 0; cut < length; cut++) {
+		struct fixture fixture = open_fixture();
+		struct pollfd fds[2];
+
+		length = fixture.script.length;
+		start(&fixture);
+		assert_int_equal(step(&fixture, fds), 0);
+		say(&fixture, cut);
+		assert_int_equal(step(&fixture, fds), -ECONNRESET);
+		assert_int_equal(step(&fixture, fds), -EINVAL);
+		assert_int_equal(pier_channel_post_send(fixture.channel, NULL, 0, NULL),
+				 -ENOTCONN);
+		close_fixture(&fixture);
+	}
+}
+
+/* Messages that have arrived count, however late the step is. */
+static void steps_end_at_their_deadline(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pollfd fds[2];
+
+	(void)state;
+	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
+						      fixture.ours, 0),
+			 0);
+	assert_int_equal(step(&fixture, fds), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "0 bytes"));
+	close_fixture(&fixture);
+
+	fixture = open_fixture();
+	say(&fixture, fixture.script.length);
+	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
+						      fixture.ours, 0),
+			 0);
+	assert_int_equal(step(&fixture, fds), 1);
+	close_fixture(&fixture);
+}
+
+/* The next step is due after a pause, whatever the fds do. */
+static void steps_do_not_wait_for_an_address(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pollfd fds[2];
+
+	(void)state;
+	say(&fixture, fixture.script.length);
+	start(&fixture);
+	fake.unresolved = 3;
+	for (int i = 3; i > 0; i--) {
+		assert_int_equal(fake.unresolved, i);
+		assert_int_equal(step(&fixture, fds), 0);
+		assert_int_equal(fds[0].fd, -1);
+		assert_int_equal(fds[1].fd, -1);
+	}
+	assert_int_equal(step(&fixture, fds), 1);
+	close_fixture(&fixture);
+}
+
+static void a_handshake_in_progress_can_be_given_up(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pollfd fds[2];
+
+	(void)state;
+	start(&fixture);
+	assert_int_equal(step(&fixture, fds), 0);
+	assert_int_equal(run(&fixture), -EBUSY);
+	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
+						      fixture.ours, PATIENT_MS),
+			 -EBUSY);
+	assert_int_equal(step(&fixture, fds), 0);
+	assert_int_equal(pier_channel_reset(fixture.channel), 0);
+	assert_int_equal(step(&fixture, fds), -EINVAL);
+	start(&fixture);
+	assert_int_equal(step(&fixture, fds), 0);
+	close_fixture(&fixture);
+}
+
 static void refuses_null(void **state)
 {
 	struct fixture fixture = open_fixture();
@@ -675,6 +832,12 @@ int main(void)
 		cmocka_unit_test(accepts_a_slow_peer),
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
+		cmocka_unit_test(steps_through_byte_by_byte),
+		cmocka_unit_test(steps_ask_for_room_to_write),
+		cmocka_unit_test(steps_report_a_closed_peer),
+		cmocka_unit_test(steps_end_at_their_deadline),
+		cmocka_unit_test(steps_do_not_wait_for_an_address),
+		cmocka_unit_test(a_handshake_in_progress_can_be_given_up),
 		cmocka_unit_test(refuses_null),
 		cmocka_unit_test(reports_bad_fds),
 		cmocka_unit_test(reports_negative_fds),
