@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <poll.h>
 
 #include "bytes.hpp"
 #include "report.hpp"
@@ -88,6 +89,7 @@ int connection::call_agent(const std::string &called, const agent_address &peer,
 	uint32_t count = std::min(chosen.rails, peer.rails);
 	agent_hello hello = { peer.token, name, count, devices.description };
 	std::string where, step;
+	channel_maker maker;
 	int error;
 
 	agent = called;
@@ -98,8 +100,15 @@ int connection::call_agent(const std::string &called, const agent_address &peer,
 			    where.c_str(), strerror(-error));
 		return error;
 	}
-	error = make_channels(devices, peer.description, count, chosen.connect_timeout,
-			      true, socket.fd, ends);
+	error = maker.begin(devices, peer.description, count, chosen.connect_timeout,
+			    true, socket.fd);
+	for (int done = 0; !error && done == 0;) {
+		done = maker.step();
+		if (done == 0)
+			poll(maker.fds, 2, left_ms(maker.wake));
+		error = std::min(done, 0);
+	}
+	ends = std::move(maker.ends);
 	if (!error)
 		error = set_up_rails(peer, devices);
 	step = "cannot connect to agent \"" + agent + "\" at " + where;
@@ -460,8 +469,8 @@ void connection::withdraw(request &of)
 }
 
 /*
- * Pieces complete in order, so the wait is for the first piece of a rail, whosever it is. A
- * timeout breaks the connection, and leaves no rails.
+ * Pieces complete in order, so the wait is for the first piece of a rail, whosever it is.
+ * A timeout breaks the connection, and leaves no rails.
  */
 void connection::cancel(request &of)
 {

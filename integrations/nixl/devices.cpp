@@ -115,31 +115,54 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 	return pier_channel_create(device.pd, &attr, &ret_end.channel);
 }
 
-int make_channels(const device_list &devices, const std::string &theirs, uint32_t rails,
-		  uint32_t timeout_s, bool initiates, int socket,
-		  std::vector<channel_end> &ret_ends)
+channel_maker::~channel_maker()
 {
-	auto end = clock_now() + std::chrono::seconds(timeout_s);
-	std::vector<pier_rail_pair> pairs(std::min<uint32_t>(rails, PIER_RAILS_MAX));
-	channel_end made;
-	int count, error;
+	for (const channel_end &one : ends)
+		pier_channel_destroy(one.channel);
+}
 
+int channel_maker::begin(const device_list &devices, const std::string &theirs,
+			 uint32_t rails, uint32_t timeout_s, bool initiates, int socket)
+{
+	int count;
+
+	from = &devices;
+	is_initiator = initiates;
+	stream = socket;
+	end = clock_now() + std::chrono::seconds(timeout_s);
+	pairs.resize(std::min<uint32_t>(rails, PIER_RAILS_MAX));
 	count = pier_rails_choose(devices.description.data(), devices.description.size(),
 				  theirs.data(), theirs.size(), pairs.data(),
 				  (uint32_t)pairs.size(), sizeof(pairs[0]));
-	if (count < 0)
-		return count;
-	for (int i = 0; i < count; i++) {
-		error = make_channel(devices, pairs[(size_t)i], initiates, made);
-		if (error)
-			return error;
-		ret_ends.push_back(made);
-		error = pier_channel_handshake(made.channel, socket, socket,
-					       std::max(left_ms(end), 1));
-		if (error)
-			return error;
+	pairs.resize((size_t)std::max(count, 0));
+	return std::min(count, 0);
+}
+
+/* One after the other, because they share the socket. */
+int channel_maker::step()
+{
+	int result = 1, left;
+
+	while (result == 1 && connected < pairs.size()) {
+		if (ends.size() == connected) {
+			channel_end made;
+
+			result = make_channel(*from, pairs[connected], is_initiator,
+					      made);
+			if (result)
+				return result;
+			ends.push_back(made);
+			result = pier_channel_handshake_start(made.channel, stream,
+							      stream, left_ms(end));
+			if (result)
+				return result;
+		}
+		result = pier_channel_handshake_step(ends.back().channel, fds, &left);
+		connected += result == 1;
 	}
-	return 0;
+	if (result == 0)
+		wake = clock_now() + std::chrono::milliseconds(left);
+	return result;
 }
 
 } // namespace pier_nixl

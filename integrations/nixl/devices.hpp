@@ -2,11 +2,13 @@
 #ifndef PIER_NIXL_DEVICES_HPP
 #define PIER_NIXL_DEVICES_HPP
 
+#include <poll.h>
 #include <string>
 #include <vector>
 
 #include <pier/pier.h>
 
+#include "clock.hpp"
 #include "settings.hpp"
 
 namespace pier_nixl
@@ -63,20 +65,48 @@ struct channel_end {
 };
 
 /*
- * Make the channels of a connection, and shake hands on each over the socket. The peer
- * does the same with the descriptions exchanged.
- *
- * theirs     pier_rails_describe() of the peer; may be hostile
- * rails      the most channels; the same at both ends
- * timeout_s  the most seconds until all are connected
- * initiates  whether this end posts the requests, and the peer receives
- * ret_ends   at least one; give each to pier_channel_destroy(), also after an error
- *
- * Returns 0, or a negative errno with a sentence in pier_error_message().
+ * Makes the channels of a connection, and shakes hands on each over the socket, in steps
+ * that do not wait for the peer. The peer does the same with the descriptions exchanged.
  */
-int make_channels(const device_list &devices, const std::string &theirs, uint32_t rails,
-		  uint32_t timeout_s, bool initiates, int socket,
-		  std::vector<channel_end> &ret_ends);
+class channel_maker
+{
+      public:
+	channel_maker() = default;
+	channel_maker(const channel_maker &) = delete;
+	void operator=(const channel_maker &) = delete;
+	~channel_maker();
+
+	/*
+	 * devices    must outlast this
+	 * theirs     pier_rails_describe() of the peer; may be hostile
+	 * rails      the most channels; the same at both ends
+	 * timeout_s  the most seconds until all are connected
+	 * initiates  whether this end posts the requests, and the peer receives
+	 *
+	 * Returns 0, or a negative errno with a sentence in pier_error_message().
+	 */
+	int begin(const device_list &devices, const std::string &theirs, uint32_t rails,
+		  uint32_t timeout_s, bool initiates, int socket);
+	/*
+	 * Returns 1 when all are connected, 0 before that, or a negative errno with a
+	 * sentence in pier_error_message().
+	 */
+	int step();
+
+	/* What the next step waits for, as of poll(2), and its time at the latest. */
+	struct pollfd fds[2];
+	time_point wake;
+	/* At least one, all connected after the last step. Those left are destroyed. */
+	std::vector<channel_end> ends;
+
+      private:
+	const device_list *from;
+	std::vector<pier_rail_pair> pairs;
+	size_t connected = 0;
+	time_point end;
+	bool is_initiator;
+	int stream;
+};
 
 } // namespace pier_nixl
 

@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <system_error>
 
 #include "report.hpp"
 
@@ -17,8 +16,8 @@ namespace pier_nixl
 
 static const size_t callers_max = 64, greetings_max = 64;
 /*
- * To send the hello. Later, the oldest handshake makes place for another caller after this
- * time.
+ * To send the hello. Later, the oldest handshake makes place for another caller after
+ * this time.
  */
 static const auto caller_time = std::chrono::seconds(5);
 /* To begin the handshakes after the hello was accepted. */
@@ -74,11 +73,8 @@ void door::stop_thread()
 	stopping = true;
 	eventfd_write(wake.fd, 1);
 	thread.join();
-	for (greeting &one : greetings)
-		one.must_leave = true;
-	for (greeting &one : greetings)
-		one.thread.join();
 	greetings.clear();
+	callers.clear();
 }
 
 /* The oldest has had the most time; callers without the token leave first. */
@@ -115,8 +111,13 @@ void door::accept_from(int listener, bool is_unix)
 		callers.erase(first_to_leave());
 	time_point now = clock_now();
 
-	callers.push_back({ std::move(made), std::string(), PIER_NIXL_HELLO_HEAD, now,
-			    now + caller_time, false, {} });
+	callers.push_back({ std::move(made),
+			    std::string(),
+			    PIER_NIXL_HELLO_HEAD,
+			    now,
+			    now + caller_time,
+			    false,
+			    {} });
 }
 
 /* Returns false if nothing more is expected from the caller. */
@@ -160,74 +161,81 @@ bool door::accept_hello(caller &from)
 	       send(from.socket.fd, &accepted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/*
- * Handshakes wait for the caller, so each caller has a thread. A shutdown(2) of the
- * socket would also end a connection whose handshakes have just succeeded; an interrupt
- * ends only a wait.
- */
 void door::greet(caller &from)
 {
-	greetings.emplace_back();
-	greeting &made = greetings.back();
+	auto with = greet_caller(std::move(from.socket), from.hello);
 
-	made.start = clock_now();
-	try {
-		made.thread = std::thread(
-			[this, &made](owned_fd socket, const agent_hello &hello) {
-				pier_interrupt_set(
-					[](void *leaves) -> int {
-						return *(std::atomic<bool> *)leaves;
-					},
-					&made.must_leave);
-				greet_caller(std::move(socket), hello);
-				made.is_over = true;
-				eventfd_write(wake.fd, 1);
-			},
-			std::move(from.socket), from.hello);
-	} catch (const std::system_error &failure) {
-		report_line("no thread for a caller: %s", failure.what());
-		greetings.pop_back();
-	}
+	if (with && with->step())
+		greetings.push_back({ std::move(with), clock_now(), polled.size() });
 }
 
+/* Channels are limited in number. */
 bool door::has_place() const
 {
 	return greetings.size() < greetings_max;
 }
 
-/* Forget callers that are connected, or failed; the oldest leaves if there are many. */
-void door::end_greetings()
+/* If a caller wants to begin its handshakes, the oldest leaves, which had the most time. */
+void door::make_place()
 {
-	eventfd_t count;
+	bool is_wanted = std::ranges::any_of(
+		callers, [](const caller &one) { return one.is_accepted; });
 
-	eventfd_read(wake.fd, &count);
-	greetings.remove_if([](greeting &one) {
-		if (one.is_over)
-			one.thread.join();
-		return one.is_over.load();
-	});
-	if (!has_place() && clock_now() - greetings.front().start > caller_time)
-		greetings.front().must_leave = true;
+	if (!is_wanted || has_place() ||
+	    clock_now() - greetings.front().start < caller_time)
+		return;
+	greetings.front().with->leave();
+	greetings.pop_front();
+}
+
+void door::poll_all()
+{
+	int wait_ms = ms_to_room();
+
+	make_place();
+	polled = { { wake.fd, POLLIN, 0 },
+		   { unix_socket.fd, POLLIN, 0 },
+		   { wait_ms ? -1 : tcp_socket.fd, POLLIN, 0 } };
+	if (!wait_ms)
+		wait_ms = callers.empty() ? -1 : sweep_ms;
+	for (const caller &one : callers)
+		polled.push_back(
+			{ one.is_accepted && !has_place() ? -1 : one.socket.fd, POLLIN,
+			  0 });
+	for (greeting &one : greetings) {
+		int left = left_ms(one.with->due());
+
+		one.fds_from = polled.size();
+		one.with->add_fds(polled);
+		wait_ms = wait_ms < 0 ? left : std::min(left, wait_ms);
+	}
+	poll(polled.data(), polled.size(), wait_ms);
+}
+
+/* Those whose fds are ready, or which are due. */
+void door::step_all()
+{
+	size_t end = polled.size();
+
+	for (auto next = greetings.end(); next != greetings.begin();) {
+		auto one = std::prev(next);
+		bool is_ready = left_ms(one->with->due()) == 0;
+
+		for (size_t i = one->fds_from; i < end; i++)
+			is_ready |= polled[i].revents != 0;
+		end = std::min(end, one->fds_from);
+		if (is_ready && !one->with->step())
+			next = greetings.erase(one);
+		else
+			next = one;
+	}
 }
 
 void door::run_loop()
 {
-	std::vector<struct pollfd> polled;
-
 	while (!stopping) {
-		int wait_ms = ms_to_room();
-
-		polled = { { wake.fd, POLLIN, 0 },
-			   { unix_socket.fd, POLLIN, 0 },
-			   { wait_ms ? -1 : tcp_socket.fd, POLLIN, 0 } };
-		for (const caller &one : callers)
-			polled.push_back(
-				{ one.is_accepted && !has_place() ? -1 : one.socket.fd,
-				  POLLIN, 0 });
-		if (!wait_ms)
-			wait_ms = callers.empty() ? -1 : sweep_ms;
-		poll(polled.data(), polled.size(), wait_ms);
-		end_greetings();
+		poll_all();
+		step_all();
 		for (size_t i = callers.size(); i-- > 0;)
 			if (!serve(callers[i]))
 				callers.erase(callers.begin() + (ptrdiff_t)i);

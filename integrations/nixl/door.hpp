@@ -5,23 +5,38 @@
 #include <atomic>
 #include <functional>
 #include <list>
+#include <memory>
+#include <poll.h>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "address.hpp"
 #include "clock.hpp"
-#include "devices.hpp"
 #include "sockets.hpp"
 
 namespace pier_nixl
 {
 
+/* A connection that is being made, in steps of the door's thread. */
+class meeting
+{
+      public:
+	virtual ~meeting() = default;
+	/* Go on without waiting. Returns false when it is connected, or has failed. */
+	virtual bool step() = 0;
+	/* Append what the next step waits for. */
+	virtual void add_fds(std::vector<struct pollfd> &polled) const = 0;
+	/* When the next step is due at the latest. */
+	virtual time_point due() const = 0;
+	/* Fail: another caller needs its place. */
+	virtual void leave() = 0;
+};
+
 /*
- * The sockets on which an agent is called, and a thread that takes the calls. It reads
- * without waiting. A caller whose hello was accepted, and which begins its handshakes, gets
- * a thread of its own. Callers are limited in number and time; if there are too many, the
- * oldest that is silent has to leave. So no caller holds up others.
+ * The sockets on which an agent is called, and a thread that takes the calls and makes
+ * all connections. It waits for all peers at once, so none of them holds up others.
+ * Callers are limited in number and time; if there are too many, the oldest has to leave.
  *
  * The agent listens on a Unix socket, and on TCP if `where` is not empty or `has_tcp`.
  */
@@ -29,10 +44,11 @@ class door
 {
       public:
 	/*
-	 * Called with a caller that has the token, on a thread of that caller. Owns the
-	 * socket.
+	 * Called with a caller that has the token, on the door's thread. Owns the socket.
+	 * Returns NULL after a line that gives the reason.
 	 */
-	using greet_function = std::function<void(owned_fd &&, const agent_hello &)>;
+	using greet_function =
+		std::function<std::unique_ptr<meeting>(owned_fd &&, const agent_hello &)>;
 
 	door() = default;
 	door(const door &) = delete;
@@ -47,6 +63,7 @@ class door
 			 agent_address &ret_address);
 	/* Begin to take calls. Returns 0 or a negative errno. */
 	int start_thread(greet_function greet);
+	/* Give up the connections that are being made. */
 	void stop_thread();
 
       private:
@@ -61,22 +78,23 @@ class door
 
 	/* A caller whose handshakes are in progress. */
 	struct greeting {
-		std::thread thread;
+		std::unique_ptr<meeting> with;
 		time_point start;
-		/* Its next wait in a handshake ends. */
-		std::atomic<bool> must_leave{ false };
-		std::atomic<bool> is_over{ false };
+		size_t fds_from; /* index of its first in what is polled */
 	};
 
 	owned_fd unix_socket, tcp_socket, wake;
 	std::string token;
 	std::vector<caller> callers;
-	std::list<greeting> greetings;
+	std::list<greeting> greetings; /* the oldest first */
+	std::vector<struct pollfd> polled;
 	std::thread thread;
 	std::atomic<bool> stopping{ false };
 	greet_function greet_caller;
 
 	void run_loop();
+	void poll_all();
+	void step_all();
 	void accept_from(int socket, bool is_unix);
 	std::vector<caller>::iterator first_to_leave();
 	int ms_to_room();
@@ -84,7 +102,7 @@ class door
 	bool accept_hello(caller &from);
 	void greet(caller &from);
 	bool has_place() const;
-	void end_greetings();
+	void make_place();
 };
 
 } // namespace pier_nixl

@@ -44,14 +44,14 @@ int engine::start()
 	if (!error)
 		error = entrance.start_thread(
 			[this](owned_fd &&socket, const agent_hello &hello) {
-				greet(std::move(socket), hello);
+				return greet(std::move(socket), hello);
 			});
 	return error;
 }
 
 /*
- * The driver sends what was accepted. All channels end before their devices, and no thread
- * is left that uses them.
+ * The driver sends what was accepted. All channels end before their devices, and no
+ * thread is left that uses them.
  */
 engine::~engine()
 {
@@ -72,21 +72,91 @@ engine::~engine()
 
 /* Forget the ends that are over, and keep a new one. */
 template <class T>
-static void keep_end(std::vector<std::shared_ptr<T>> &ends, const std::shared_ptr<T> &made)
+static void keep_end(std::vector<std::shared_ptr<T>> &ends,
+		     const std::shared_ptr<T> &made)
 {
 	std::erase_if(ends, [](const auto &one) { return one->over.load(); });
 	ends.push_back(made);
 }
 
-void engine::greet(owned_fd &&socket, const agent_hello &hello)
+/* A caller that becomes a visitor. */
+class engine::greeting : public meeting
 {
-	auto made = std::make_shared<visitor>(messages, std::move(socket));
+      public:
+	greeting(engine &by, owned_fd &&from, const std::string &called)
+		: host(by), where(name_peer(from.fd)), socket(std::move(from)),
+		  agent(called)
+	{
+	}
+	int begin(const agent_hello &hello)
+	{
+		return maker.begin(host.devices, hello.description,
+				   std::min(host.chosen.rails, hello.rails),
+				   host.chosen.connect_timeout, false, socket.fd);
+	}
+	bool step() override
+	{
+		int result = maker.step();
 
-	if (made->welcome(hello, chosen, devices) || progress.add_end(made))
-		return;
-	std::lock_guard<std::mutex> guard(lock);
+		if (result == 1)
+			result = receive();
+		if (result < 0)
+			report_failure(described("cannot connect").c_str());
+		return result == 0;
+	}
+	void add_fds(std::vector<struct pollfd> &polled) const override
+	{
+		polled.insert(polled.end(), maker.fds, maker.fds + 2);
+	}
+	time_point due() const override
+	{
+		return maker.wake;
+	}
+	void leave() override
+	{
+		report_line("%s: another caller needs its place",
+			    described("gave up").c_str());
+	}
+	std::string described(const char *step) const
+	{
+		return std::string(step) + " agent \"" + agent +
+		       "\", which called from " + where;
+	}
 
-	keep_end(visitors, made);
+      private:
+	engine &host;
+	const std::string where;
+	owned_fd socket;
+	const std::string agent;
+	channel_maker maker;
+
+	/* Returns 1 or a negative errno. */
+	int receive()
+	{
+		auto made = std::make_shared<visitor>(host.messages, std::move(socket),
+						      agent);
+		int error = made->welcome(std::move(maker.ends), host.devices);
+
+		if (error)
+			return error;
+		/* This prints its own line. */
+		if (host.progress.add_end(made))
+			return 1;
+		std::lock_guard<std::mutex> guard(host.lock);
+
+		keep_end(host.visitors, made);
+		return 1;
+	}
+};
+
+std::unique_ptr<meeting> engine::greet(owned_fd &&socket, const agent_hello &hello)
+{
+	auto made = std::make_unique<greeting>(*this, std::move(socket), hello.agent);
+
+	if (!made->begin(hello))
+		return made;
+	report_failure(made->described("cannot connect").c_str());
+	return nullptr;
 }
 
 bool engine::supportsRemote() const
@@ -274,7 +344,8 @@ int engine::make_link(const std::string &agent, peer &of) const
 		return -ETIMEDOUT;
 	error = made->call_agent(agent, of.address, localAgent, devices);
 	if (error == -ETIMEDOUT)
-		of.rests_until = clock_now() + std::chrono::seconds(chosen.connect_timeout);
+		of.rests_until = clock_now() +
+				 std::chrono::seconds(chosen.connect_timeout);
 	if (!error)
 		error = progress.add_end(made);
 	if (error)
@@ -308,9 +379,10 @@ nixl_status_t engine::find_link(const std::string &agent, const std::string &pro
 	std::lock_guard<std::mutex> guard(known->lock);
 
 	if (!process.empty() && known->address.unix_name != process) {
-		report_line("agent \"%s\" has started again: the transfer was prepared for "
-			    "its former process, so prepare it again",
-			    agent.c_str());
+		report_line(
+			"agent \"%s\" has started again: the transfer was prepared for "
+			"its former process, so prepare it again",
+			agent.c_str());
 		return NIXL_ERR_NOT_FOUND;
 	}
 	if (!known->link || known->link->over) {

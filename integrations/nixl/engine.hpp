@@ -103,8 +103,10 @@ class engine : public nixlBackendEngine
 	mutable driver progress;
 	door entrance;
 
+	class greeting;
+
 	int start();
-	void greet(owned_fd &&socket, const agent_hello &hello);
+	std::unique_ptr<meeting> greet(owned_fd &&socket, const agent_hello &hello);
 	/* process  the one that must be connected; "": the current one */
 	nixl_status_t find_link(const std::string &agent, const std::string &process,
 				std::shared_ptr<connection> &ret_link) const;

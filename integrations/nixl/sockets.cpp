@@ -198,6 +198,16 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 	return error;
 }
 
+std::string name_peer(int socket)
+{
+	struct sockaddr_storage address = {};
+	socklen_t length = sizeof(address);
+
+	getpeername(socket, (struct sockaddr *)&address, &length);
+	return address.ss_family == AF_UNIX ? "a Unix socket"
+					    : text_of((struct sockaddr *)&address);
+}
+
 bool is_same_user(int socket)
 {
 	struct ucred peer;

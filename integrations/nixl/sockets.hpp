@@ -69,6 +69,9 @@ int dial_unix(const std::string &name, owned_fd &ret_socket);
 /* Set the options of a TCP connection. A host that is gone is noticed within a minute. */
 void set_up_tcp(int socket);
 
+/* The address of the other end of a connection, for sentences. */
+std::string name_peer(int socket);
+
 /* Whether the other end of a Unix socket is a process of this user, or root's. */
 bool is_same_user(int socket);
 

@@ -14,9 +14,11 @@ namespace pier_nixl
 static const size_t text_max = 64 << 20;
 static const size_t head_size = 4 + 8 + 8;
 
-visitor::visitor(inbox &where, owned_fd &&from) : messages(where)
+visitor::visitor(inbox &where, owned_fd &&from, const std::string &called)
+	: messages(where)
 {
 	socket = std::move(from);
+	agent = called;
 }
 
 visitor::~visitor()
@@ -31,27 +33,16 @@ void visitor::end_now()
 	pool = nullptr;
 }
 
-int visitor::welcome(const agent_hello &hello, const settings &chosen,
-		     const device_list &devices)
+int visitor::welcome(std::vector<channel_end> &&connected, const device_list &devices)
 {
-	uint32_t count = std::min(chosen.rails, hello.rails);
 	struct pier_recv_pool_attr attr;
-	int error;
 
-	agent = hello.agent;
-	error = make_channels(devices, hello.description, count, chosen.connect_timeout,
-			      false, socket.fd, ends);
-	if (!error) {
-		pier_recv_pool_attr_init(&attr);
-		attr.count = PIER_NIXL_RECEIVES;
-		attr.length = PIER_NIXL_SLOT_SIZE;
-		attr.channel = ends[0].channel;
-		error = pier_recv_pool_create(devices.all[ends[0].device].pd, &attr,
-					      &pool);
-	}
-	if (error)
-		report_failure("cannot connect an agent that called");
-	return error;
+	ends = std::move(connected);
+	pier_recv_pool_attr_init(&attr);
+	attr.count = PIER_NIXL_RECEIVES;
+	attr.length = PIER_NIXL_SLOT_SIZE;
+	attr.channel = ends[0].channel;
+	return pier_recv_pool_create(devices.all[ends[0].device].pd, &attr, &pool);
 }
 
 /*

@@ -55,15 +55,15 @@ class inbox
 class visitor : public driven
 {
       public:
-	visitor(inbox &where, owned_fd &&from);
+	/* called  the name of the peer */
+	visitor(inbox &where, owned_fd &&from, const std::string &called);
 	~visitor() override;
 
 	/*
-	 * Answer a hello that was checked, and connect all rails. Returns 0, or a
-	 * negative errno after a line that gives the reason.
+	 * The rails are connected: receive. Returns 0, or a negative errno with a
+	 * sentence in pier_error_message().
 	 */
-	int welcome(const agent_hello &hello, const settings &chosen,
-		    const device_list &devices);
+	int welcome(std::vector<channel_end> &&connected, const device_list &devices);
 
 	void make_progress() override;
 	void hang_up() override;
