@@ -117,6 +117,14 @@ struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
 	return pier_soft_provider.reg_mr_ex(pd, attr);
 }
 
+/* Since rdma-core 62. The memory is a memfd, which soft0 registers like a dma-buf. */
+int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
+
+int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
+{
+	return pier_soft_provider.dm_export_dmabuf_fd(dm);
+}
+
 /* Address handles, and where a datagram came from. */
 
 /*

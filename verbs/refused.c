@@ -34,14 +34,6 @@ REFUSE(int, ibv_detach_mcast, no_function)
 REFUSE(int, ibv_query_ece, no_function)
 REFUSE(int, ibv_set_ece, no_function)
 
-/* A positive errno would pass for a descriptor. */
-BODY(int, no_descriptor)
-{
-	errno = EOPNOTSUPP;
-	return -1;
-}
-REFUSE(int, ibv_dm_export_dmabuf_fd, no_descriptor)
-
 BODY(void, do_nothing)
 {
 }

@@ -35,6 +35,7 @@ PIER_BEGIN_DECLS
 
 struct pier_buffer;
 struct pier_copy;
+struct pier_device;
 
 /** One entry of pier_backend_list(). */
 struct pier_backend_info {
@@ -170,6 +171,39 @@ PIER_API int pier_backend_warm_up(const char *spec);
  */
 PIER_API int pier_buffer_alloc(const char *spec, uint64_t length,
 			       struct pier_buffer **ret_buffer);
+
+/**
+ * Allocate a buffer in the memory of a NIC (ibv_alloc_dm(3)). Peers and the NIC reach
+ * such memory without crossing PCIe on this host. There is little of it: 128 KiB on a
+ * ConnectX-5.
+ *
+ * Regions of the same device (the handle, not the NIC) are registered by
+ * ibv_reg_dm_mr(3); their path is PIER_PATH_NIC. The addresses of such a key begin at 0
+ * for the region's first byte: those in elements, remote addresses and
+ * pier_mr_part(), not pier_mr_iova(). Memory windows and PIER_ACCESS_ON_DEMAND are
+ * -EINVAL.
+ *
+ * Other devices register a dma-buf of the memory (ibv_dm_export_dmabuf_fd(3), rdma-core
+ * 62), and so does the same device if a key is requested or there is a TPH hint. Where
+ * the dma-buf cannot be had, PIER_POLICY_BOUNCE still registers the memory.
+ *
+ * The CPU cannot map the memory: copy instead. pier_buffer_address() is an address that
+ * no other memory of this process has, and that nothing can read. mlx5 copies words of 4
+ * bytes: a copy that begins or ends inside a word reads the word and writes all of it, so
+ * it undoes what the NIC or another thread writes to its other bytes meanwhile.
+ *
+ * device  keeps the memory; it cannot be closed before the buffer is freed
+ * length  in bytes, more than 0
+ *
+ * The memory is zeroed, and rounded up to whole pages. In a child of fork(2), copies fail
+ * with -ECHILD, and freeing the buffer leaves the memory to the parent.
+ *
+ * Errors: -EOPNOTSUPP the device has no memory for programs, or its driver has no copies
+ * (MANA); -ENOMEM; -EINVAL length is 0, or the driver refuses it; -ECHILD the device
+ * belongs to the parent process; others of ibv_alloc_dm(3).
+ */
+PIER_API int pier_buffer_alloc_on_nic(struct pier_device *device, uint64_t length,
+				      struct pier_buffer **ret_buffer);
 
 /**
  * Make a buffer of memory that the caller already has. The caller keeps ownership of

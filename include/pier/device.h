@@ -166,7 +166,8 @@ PIER_API int pier_device_open(const char *name, struct pier_device **ret_device)
 /**
  * Close a device. NULL is allowed.
  *
- * Errors: -EBUSY the device still has protection domains; nothing was changed.
+ * Errors: -EBUSY the device still has protection domains, or buffers in its memory
+ * (pier_buffer_alloc_on_nic()); nothing was changed.
  * pier_error_message() counts the objects of the device, and debug messages list them
  * with their callers (<pier/object.h>). -ECHILD the device belongs to the parent
  * process. Others of ibv_close_device(3); the device is then still open.

@@ -74,11 +74,12 @@ enum pier_path {
 	PIER_PATH_PEERMEM = 3, /**< ibv_reg_mr(3) on a device pointer */
 	PIER_PATH_BOUNCE = 4,  /**< a bounce buffer in host memory; bytes are copied */
 	PIER_PATH_MIXED = 5,   /**< several ranges with different paths */
+	PIER_PATH_NIC = 6,     /**< the NIC's own memory: ibv_reg_dm_mr(3) */
 };
 
 /**
- * Return the name of a path: "host", "dma-buf", "peermem", "bounce" or "mixed";
- * "unknown" for any other value. Cannot fail.
+ * Return the name of a path: "host", "dma-buf", "peermem", "bounce", "mixed" or
+ * "nic"; "unknown" for any other value. Cannot fail.
  */
 PIER_API const char *pier_path_name(enum pier_path path);
 

@@ -43,10 +43,9 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 		 buffer->backend->name);
 }
 
-/* wrapped: the caller owns the memory */
-static int make_buffer(const struct pier_backend *backend,
-		       const struct pier_memory *memory, uint64_t address, size_t length,
-		       bool wrapped, struct pier_buffer **ret_buffer)
+int pier_make_buffer(const struct pier_backend *backend, const struct pier_memory *memory,
+		     uint64_t address, size_t length, bool wrapped,
+		     const struct pier_object *parent, struct pier_buffer **ret_buffer)
 {
 	struct pier_buffer *buffer = malloc(sizeof(*buffer));
 
@@ -61,7 +60,7 @@ static int make_buffer(const struct pier_backend *backend,
 		.wrapped = wrapped,
 	};
 	read_facts(buffer);
-	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
+	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, parent);
 	*ret_buffer = buffer;
 	return 0;
 }
@@ -110,7 +109,8 @@ int pier_buffer_alloc(const char *spec, uint64_t length, struct pier_buffer **re
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;
-	result = make_buffer(backend, &memory, memory.address, length, false, ret_buffer);
+	result = pier_make_buffer(backend, &memory, memory.address, length, false, NULL,
+				  ret_buffer);
 	if (result != 0)
 		backend->free(&memory);
 	return result;
@@ -208,7 +208,8 @@ int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *me
 	int result = check_inside(backend, memory, address, length);
 
 	if (result == 0)
-		result = make_buffer(backend, memory, address, length, true, ret_buffer);
+		result = pier_make_buffer(backend, memory, address, length, true, NULL,
+					  ret_buffer);
 	if (result != 0)
 		pier_release_memory(backend, memory);
 	return result;

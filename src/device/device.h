@@ -124,8 +124,8 @@ struct pier_device {
 	bool unbounded_windows;
 	pthread_mutex_t pairs_lock;
 	struct pier_list pairs; /* under `pairs_lock` */
-	atomic_uint pds;
-	atomic_uint queues; /* completion queues with a vector that pier chose */
+	atomic_uint pds;	/* and buffers in its memory */
+	atomic_uint queues;	/* completion queues with a vector that pier chose */
 	char name[64];
 	bool takes_events;	 /* pier_take_device_events() takes some */
 	atomic_uint gid_changes; /* how often its events may have changed addresses */

@@ -159,6 +159,17 @@ struct pier_provider {
 	int (*dealloc_dmah)(struct ibv_dmah *dmah);
 	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct pier_reg_attr *attr);
 	int (*dereg_mr)(struct ibv_mr *mr);
+	/*
+	 * Memory of the NIC, ibv_alloc_dm(3). The copies are members of struct ibv_dm;
+	 * NULL: the driver has none. EOPNOTSUPP if the driver has no such memory, or, for
+	 * the export, before rdma-core 62.
+	 */
+	struct ibv_dm *(*alloc_dm)(struct ibv_context *context,
+				   struct ibv_alloc_dm_attr *attr);
+	int (*free_dm)(struct ibv_dm *dm);
+	struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
+				    size_t length, unsigned int access);
+	int (*dm_export_dmabuf_fd)(struct ibv_dm *dm);
 	/* Of type 2, and bound by a request; NULL if the device has no windows. */
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
 	int (*dealloc_mw)(struct ibv_mw *mw);

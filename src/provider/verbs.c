@@ -67,50 +67,82 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return ibv_dealloc_mw(mw);
 }
 
-/*
- * The functions of IBVERBS_1.15 (rdma-core 59), found at run time. A preloaded library
- * comes first, as in ibverbs.c; libibverbs is open where there is a device of it.
- */
-static void *find_newer(const char *name)
+/* Without it libibverbs' inline functions return EOPNOTSUPP. */
+static struct ibv_dm *alloc_dm(struct ibv_context *context,
+			       struct ibv_alloc_dm_attr *attr)
 {
-	void *function = dlvsym(RTLD_DEFAULT, name, "IBVERBS_1.15");
+	return ibv_alloc_dm(context, attr);
+}
+
+static int free_dm(struct ibv_dm *dm)
+{
+	return ibv_free_dm(dm);
+}
+
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
+				size_t length, unsigned int access)
+{
+	return ibv_reg_dm_mr(pd, dm, offset, length, access);
+}
+
+/*
+ * Functions that older libibverbs lack, found at run time. A preloaded library comes
+ * first, as in ibverbs.c; libibverbs is open where there is a device of it.
+ *
+ * since  what came with which release, for the sentence
+ */
+static void *find_newer(const char *name, const char *version, const char *since)
+{
+	void *function = dlvsym(RTLD_DEFAULT, name, version);
 	void *library;
 
 	if (function)
 		return function;
 	library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
 	if (library) {
-		function = dlvsym(library, name, "IBVERBS_1.15");
+		function = dlvsym(library, name, version);
 		dlclose(library);
 	}
 	if (function)
 		return function;
-	pier_fail(EOPNOTSUPP,
-		  "libibverbs.so.1 has no %s(): DMA handles came with "
-		  "rdma-core 59; install a newer one",
-		  name);
+	pier_fail(EOPNOTSUPP, "libibverbs.so.1 has no %s(): %s; install a newer one",
+		  name, since);
 	errno = EOPNOTSUPP;
 	return NULL;
+}
+
+static void *find_dmah(const char *name)
+{
+	return find_newer(name, "IBVERBS_1.15", "DMA handles came with rdma-core 59");
+}
+
+static int dm_export_dmabuf_fd(struct ibv_dm *dm)
+{
+	__typeof__(&dm_export_dmabuf_fd) function = find_newer(
+		"ibv_dm_export_dmabuf_fd", "IBVERBS_1.16",
+		"dma-bufs of a NIC's memory came with rdma-core 62");
+
+	return function ? function(dm) : -1;
 }
 
 static struct ibv_dmah *alloc_dmah(struct ibv_context *context,
 				   struct pier_dmah_attr *attr)
 {
-	__typeof__(&alloc_dmah) function = find_newer("ibv_alloc_dmah");
+	__typeof__(&alloc_dmah) function = find_dmah("ibv_alloc_dmah");
 
 	return function ? function(context, attr) : NULL;
 }
 
 static int dealloc_dmah(struct ibv_dmah *dmah)
 {
-	__typeof__(&dealloc_dmah) function = find_newer("ibv_dealloc_dmah");
+	__typeof__(&dealloc_dmah) function = find_dmah("ibv_dealloc_dmah");
 
 	return function ? function(dmah) : EOPNOTSUPP;
 }
 
 static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
 {
-	__typeof__(&reg_mr_ex) function = find_newer("ibv_reg_mr_ex");
+	__typeof__(&reg_mr_ex) function = find_dmah("ibv_reg_mr_ex");
 
 	return function ? function(pd, attr) : NULL;
 }
@@ -132,6 +164,10 @@ const struct pier_provider pier_verbs_provider = {
 	.alloc_dmah = alloc_dmah,
 	.dealloc_dmah = dealloc_dmah,
 	.reg_mr_ex = reg_mr_ex,
+	.alloc_dm = alloc_dm,
+	.free_dm = free_dm,
+	.reg_dm_mr = reg_dm_mr,
+	.dm_export_dmabuf_fd = dm_export_dmabuf_fd,
 	.can_join = pier_mlx5_can_join,
 	.create_join_qp = pier_mlx5_create_join_qp,
 	.join_mrs = pier_mlx5_join_mrs,

@@ -25,10 +25,10 @@ const char *pier_path_name(enum pier_path path)
 	static const char *const names[] = {
 		[PIER_PATH_HOST] = "host",	 [PIER_PATH_DMABUF] = "dma-buf",
 		[PIER_PATH_PEERMEM] = "peermem", [PIER_PATH_BOUNCE] = "bounce",
-		[PIER_PATH_MIXED] = "mixed",
+		[PIER_PATH_MIXED] = "mixed",	 [PIER_PATH_NIC] = "nic",
 	};
 
-	if (path < PIER_PATH_HOST || path > PIER_PATH_MIXED)
+	if (path < PIER_PATH_HOST || path > PIER_PATH_NIC)
 		return "unknown";
 	return names[path];
 }

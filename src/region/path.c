@@ -9,6 +9,7 @@
 
 #include "buffer/buffer.h"
 #include "buffer/locate.h"
+#include "buffer/nic.h"
 #include "buffer/topology_file.h"
 #include "canary.h"
 #include "core/error.h"
@@ -101,6 +102,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 		[PIER_PATH_PEERMEM] = "peer memory",
 		[PIER_PATH_BOUNCE] = "a bounce buffer",
 		[PIER_PATH_MIXED] = "ranges of several kinds",
+		[PIER_PATH_NIC] = "the NIC's own memory",
 	};
 	char text[HINT];
 
@@ -563,6 +565,43 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
 	return 0;
 }
 
+/*
+ * Memory of the region's own NIC that is registered as such. A region with a requested
+ * key or a TPH hint is registered by the memory's dma-buf.
+ */
+static struct ibv_dm *find_dm(const struct pier_part_request *segment)
+{
+	const struct pier_mr *region = segment->region;
+
+	if (region->requested_key || region->tph != PIER_TPH_NONE)
+		return NULL;
+	return pier_nic_memory_on(region->pd->device, segment->range.buffer);
+}
+
+/* Such a region is zero-based: its part has addresses of its own. */
+static int register_dm(const struct pier_part_request *segment, struct ibv_dm *dm,
+		       struct pier_mr_part *ret_part)
+{
+	const struct pier_mr *region = segment->region;
+	const struct pier_buffer *buffer = segment->range.buffer;
+	uint64_t offset = buffer->address - buffer->memory.address +
+			  segment->range.offset;
+	uint64_t length = segment->range.length;
+	struct ibv_mr *mr;
+
+	pier_clear_error();
+	errno = 0;
+	mr = region->pd->device->provider->reg_dm_mr(region->pd->pd, dm, offset, length,
+						     region->access |
+							     IBV_ACCESS_ZERO_BASED);
+	if (!mr)
+		return pier_fail_registration(pier_last_errno(), region->pd, length,
+					      PIER_PATH_NIC);
+	set_part(segment, mr, PIER_PATH_NIC, ret_part);
+	ret_part->iova = 0;
+	return 0;
+}
+
 static int register_host(const struct pier_part_request *segment,
 			 struct pier_mr_part *ret_part)
 {
@@ -724,6 +763,7 @@ int pier_register_segment(const struct pier_part_request *segment,
 			  struct pier_mr_part *ret_part)
 {
 	const struct pier_mr_range *range = &segment->range;
+	struct ibv_dm *dm;
 	bool dmabuf, only;
 	int error;
 
@@ -734,11 +774,15 @@ int pier_register_segment(const struct pier_part_request *segment,
 	/* Two paths to the same bytes would overwrite each other's writes. */
 	if (segment->region->base && pier_base_has_bounce(segment))
 		return register_bounce(segment, ret_part);
+	dm = find_dm(segment);
 	dmabuf = pier_wants_dmabuf(segment->region->pd, range->buffer);
 	/* The program's own memory has no other path. */
 	only = !dmabuf && range->buffer->memory.cpu && !range->buffer->backend->dmabuf;
-	error = dmabuf ? register_export(segment, ret_part)
-		       : register_host(segment, ret_part);
+	if (dm)
+		error = register_dm(segment, dm, ret_part);
+	else
+		error = dmabuf ? register_export(segment, ret_part)
+			       : register_host(segment, ret_part);
 	if (!error || only || (error == -EXDEV && pier_part_request_splits(segment)))
 		return error;
 	return fall_back(segment, dmabuf, error, ret_part);

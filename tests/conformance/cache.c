@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../support/memory_of.h"
 #include "cases.h"
 #include "world.h"
 
@@ -100,7 +101,8 @@ static void cached_buffer_can_be_freed(void **state)
 		struct pier_mr *first, *again;
 		void *memory;
 
-		expect_ok(pier_buffer_alloc(test_backend, LENGTH, &buffer));
+		expect_ok(test_buffer_alloc(world->a.device, test_backend, LENGTH,
+					    &buffer));
 		expect_ok(test_cache_get_buffer(cache, buffer, 0, LENGTH,
 						PIER_ACCESS_SHARED, &first));
 		expect_result(pier_buffer_free(buffer), -EBUSY);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/memory_of.h"
 #include "end.h"
 
 const char *test_device, *test_backend, *test_peer_device;
@@ -22,7 +23,8 @@ struct pier_channel_attr test_attr(void)
 
 int area_open(struct area *area, struct pier_pd *pd, int access)
 {
-	int error = pier_buffer_alloc(test_backend, AREA_LENGTH, &area->buffer);
+	int error = test_buffer_alloc(pier_pd_device(pd), test_backend, AREA_LENGTH,
+				      &area->buffer);
 
 	if (error)
 		return error;

@@ -65,7 +65,7 @@ static void imported_pd_shares_keys_with_its_pd(void **state)
 	expect_ok(pier_mr_reg_buffer(pd, area->buffer, 0,
 				     pier_buffer_length(area->buffer),
 				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_mr_gather(mr, gather_at(area, 0, 777).addr, 777, &source));
+	expect_ok(pier_mr_gather(mr, area_at(area, 0), 777, &source));
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	expect_result(pier_pd_dealloc(pd), -EBUSY);
 	expect_ok(pier_mr_dereg(mr));

@@ -10,6 +10,7 @@
 
 #include <pier/backend.h>
 
+#include "memory_of.h"
 #include "random.h"
 
 int64_t crew_milliseconds(void)
@@ -34,7 +35,8 @@ static void allow_many_fds(void)
 static int open_memory(struct crew_member *member, const char *backend, uint64_t seed)
 {
 	struct test_random random = { seed + member->rank + 1 };
-	int error = pier_buffer_alloc(backend, CREW_AREA, &member->buffer);
+	int error = test_buffer_alloc(member->device, backend, CREW_AREA,
+				      &member->buffer);
 
 	member->image = malloc(CREW_AREA);
 	if (error || !member->image)

@@ -316,26 +316,11 @@ static void dma_handle_is_kept_by_its_region(void **state)
 	assert_int_equal(ibv_close_device(context), 0);
 }
 
-/* Older headers do not declare it. */
-static void newer_verbs_that_soft0_lacks_are_refused(void **state)
-{
-	int (*export)(void *);
-
-	(void)state;
-	*(void **)&export = dlvsym(RTLD_DEFAULT, "ibv_dm_export_dmabuf_fd",
-				   "IBVERBS_1.16");
-	assert_non_null(export);
-	errno = 0;
-	assert_int_equal(export(NULL), -1);
-	assert_int_equal(errno, EOPNOTSUPP);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(allocated_buffers_are_registered),
 		cmocka_unit_test(dma_handle_is_kept_by_its_region),
-		cmocka_unit_test(newer_verbs_that_soft0_lacks_are_refused),
 		cmocka_unit_test(counters_count_each_kind_of_operation),
 		cmocka_unit_test(counters_count_failures_apart),
 		cmocka_unit_test(counters_are_attached_before_the_connection),

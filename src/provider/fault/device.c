@@ -234,6 +234,32 @@ static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr)
 	return &mr->ibv;
 }
 
+/* The memory is that of the device beneath, and none of the personas has any. */
+static struct ibv_dm *alloc_dm(struct ibv_context *ibv, struct ibv_alloc_dm_attr *attr)
+{
+	struct fault_context *context = fault_context(ibv);
+
+	if (fault_fails(ibv, FAULT_ALLOC_DM))
+		return NULL;
+	if (!context->plan.persona)
+		return context->beneath->alloc_dm(context->under, attr);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
+				size_t length, unsigned int access)
+{
+	struct fault_mr *mr = fault_allocate(pd->context, FAULT_REG_DM_MR, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->under = fault_context(pd->context)
+			    ->beneath->reg_dm_mr(fault_pd(pd)->under, dm, offset, length,
+						 access);
+	return wrap_mr(pd, mr);
+}
+
 static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_part *parts,
 				uint32_t count, uint64_t iova, int access,
 				const uint32_t *key)
@@ -323,6 +349,8 @@ static const struct pier_provider everything = {
 	.reg_data_direct_mr = reg_data_direct_mr,
 	.alloc_dmah = alloc_dmah,
 	.reg_mr_ex = reg_mr_ex,
+	.alloc_dm = alloc_dm,
+	.reg_dm_mr = reg_dm_mr,
 	.reg_parts = reg_parts,
 	.dereg_mr = dereg_mr,
 	.alloc_mw = alloc_mw,
@@ -355,8 +383,10 @@ static struct pier_provider provider_over(const struct pier_provider *beneath,
 	provider.takes_memfd = beneath->takes_memfd;
 	provider.max_parts = beneath->max_parts;
 	provider.max_key = beneath->max_key;
-	/* A handle is the one beneath. */
+	/* DMA handles and memory are those beneath. */
 	provider.dealloc_dmah = beneath->dealloc_dmah;
+	provider.free_dm = beneath->free_dm;
+	provider.dm_export_dmabuf_fd = beneath->dm_export_dmabuf_fd;
 	if (!beneath->get_async_event && !pier_fault_plans(plan, FAULT_ASYNC)) {
 		provider.get_async_event = NULL;
 		provider.ack_async_event = NULL;

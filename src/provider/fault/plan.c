@@ -14,8 +14,9 @@
 #define CALL(occasion, name) { name, BIT(FAULT_##occasion), FAULT_FAIL, FAULT_ERRNO },
 
 #define ON_COMPLETION BIT(FAULT_COMPLETION)
-#define REGISTRATIONS \
-	(BIT(FAULT_REG_MR) | BIT(FAULT_REG_DMABUF_MR) | BIT(FAULT_REG_PARTS))
+#define REGISTRATIONS                                                          \
+	(BIT(FAULT_REG_MR) | BIT(FAULT_REG_DMABUF_MR) | BIT(FAULT_REG_PARTS) | \
+	 BIT(FAULT_REG_DM_MR))
 /* Without the calls whose number depends on time, and each call only once. */
 #define ALL_CALLS (BIT(FAULT_POLL_CQ) - 1)
 

@@ -72,6 +72,8 @@ enum {
 	F(REG_DMABUF_MR, "reg_dmabuf_mr") \
 	F(REG_PARTS, "reg_parts") \
 	F(DEREG_MR, "dereg_mr") \
+	F(ALLOC_DM, "alloc_dm") \
+	F(REG_DM_MR, "reg_dm_mr") \
 	F(ALLOC_MW, "alloc_mw") \
 	F(DEALLOC_MW, "dealloc_mw") \
 	F(BIND_COUNTER, "bind_counter") \

@@ -26,6 +26,7 @@
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/queues/responder.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/dm.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
@@ -166,6 +167,7 @@ static int query_device_ex(struct ibv_context *context,
 		.hca_core_clock = 1000000, /* kHz: a tick is 1 ns */
 		.completion_timestamp_mask = UINT64_MAX,
 		.phys_port_cnt_ex = 1,
+		.max_dm_size = SOFT_MAX_DM,
 	};
 
 	if (input && input->comp_mask)
@@ -239,6 +241,26 @@ static int query_values(struct ibv_context *context, struct ibv_values_ex *value
 	return 0;
 }
 
+static struct ibv_dm *alloc_dm(struct ibv_context *context,
+			       struct ibv_alloc_dm_attr *attr)
+{
+	struct ibv_dm *dm = pier_soft_alloc_dm(context, attr);
+
+	if (dm)
+		pier_soft_use_handle(context);
+	return dm;
+}
+
+static int free_dm(struct ibv_dm *dm)
+{
+	struct ibv_context *context = dm->context;
+	int error = pier_soft_free_dm(dm);
+
+	if (!error)
+		pier_soft_leave_handle(context);
+	return error;
+}
+
 /*
  * For the inline functions of <infiniband/verbs.h>, which find what is not in the ops
  * through the struct around the context. A member that is NULL is refused by them.
@@ -252,6 +274,9 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_device_ex = query_device_ex;
 	verbs->query_rt_values = query_values;
 	verbs->advise_mr = pier_soft_advise_mr;
+	verbs->alloc_dm = alloc_dm;
+	verbs->free_dm = free_dm;
+	verbs->reg_dm_mr = pier_soft_reg_dm_mr;
 	verbs->create_cq_ex = pier_soft_create_cq_ex;
 	verbs->create_qp_ex = pier_soft_create_qp_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -522,6 +547,10 @@ const struct pier_provider pier_soft_provider = {
 	.dealloc_dmah = pier_soft_dealloc_dmah,
 	.reg_mr_ex = pier_soft_reg_mr_ex,
 	.dereg_mr = pier_soft_dereg_mr,
+	.alloc_dm = alloc_dm,
+	.free_dm = free_dm,
+	.reg_dm_mr = pier_soft_reg_dm_mr,
+	.dm_export_dmabuf_fd = pier_soft_export_dm,
 	.alloc_mw = pier_soft_alloc_mw,
 	.dealloc_mw = pier_soft_dealloc_mw,
 	.reg_parts = pier_soft_reg_parts,

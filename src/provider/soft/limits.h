@@ -17,6 +17,8 @@ enum {
 	SOFT_MAX_AH = 1 << 20,
 	SOFT_MAX_MR = 1 << 20,
 	SOFT_MAX_PARTS = 1024,
+	/* Bytes of one allocation of the NIC's own memory. */
+	SOFT_MAX_DM = 1 << 28,
 	/* Keys up to this are for callers that ask for one. */
 	SOFT_MAX_KEY = (1 << 16) - 1,
 	SOFT_MAX_RD_ATOMIC = 16,

@@ -20,7 +20,7 @@ int run_first_example(void);
 #include "examples/first.c"
 #undef main
 
-static bool lacks_dma_handles;
+static const char *lacking; /* a version */
 static const char *mode;
 static int opened;
 static char logged[1024];
@@ -44,7 +44,7 @@ void *__wrap_dlvsym(void *library, const char *name, const char *version)
 {
 	if (strcmp(mode, "old") == 0 && strcmp(version, "IBVERBS_1.12") == 0)
 		return NULL;
-	if (lacks_dma_handles && strcmp(version, "IBVERBS_1.15") == 0)
+	if (lacking && strcmp(version, lacking) == 0)
 		return NULL;
 	return __real_dlvsym(library, name, version);
 }
@@ -151,13 +151,37 @@ static void dma_handles_need_a_newer_one(void **state)
 	expect_ok(pier_mr_reg_attr(pd, &attr, &mr));
 	expect_ok(pier_mr_dereg(mr));
 	if (strcmp(mode, "found") == 0) {
-		lacks_dma_handles = true;
+		lacking = "IBVERBS_1.15";
 		expect_result(pier_mr_reg_attr(pd, &attr, &mr), -EOPNOTSUPP);
 		test_assert_sentence("has no ibv_alloc_dmah(): DMA handles came with "
 				     "rdma-core 59");
-		lacks_dma_handles = false;
+		lacking = NULL;
 	}
 	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
+}
+
+static void dmabufs_of_a_nics_memory_need_a_newer_one(void **state)
+{
+	struct pier_buffer *buffer;
+	struct pier_device *device;
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_buffer_alloc_on_nic(device, 4096, &buffer));
+	expect_ok(pier_dmabuf_export(buffer, 0, 4096, PIER_MAPPING_AUTO, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	if (strcmp(mode, "found") == 0) {
+		lacking = "IBVERBS_1.16";
+		expect_result(
+			pier_dmabuf_export(buffer, 0, 4096, PIER_MAPPING_AUTO, &dmabuf),
+			-EOPNOTSUPP);
+		test_assert_sentence("has no ibv_dm_export_dmabuf_fd(): dma-bufs of a "
+				     "NIC's memory came with rdma-core 62");
+		lacking = NULL;
+	}
+	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_device_close(device));
 }
 
@@ -170,6 +194,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(example_writes),
 		cmocka_unit_test(static_rate_is_accepted),
 		cmocka_unit_test(dma_handles_need_a_newer_one),
+		cmocka_unit_test(dmabufs_of_a_nics_memory_need_a_newer_one),
 	};
 
 	mode = argc > 1 ? argv[1] : "found";

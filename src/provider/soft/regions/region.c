@@ -244,6 +244,13 @@ int pier_soft_dealloc_dmah(struct ibv_dmah *ibv_dmah)
 	return 0;
 }
 
+/* The region is one more user of a DMA handle or of memory, until it is deregistered. */
+static void count_region(struct soft_mr *mr, atomic_uint *users)
+{
+	mr->used = users;
+	atomic_fetch_add(users, 1);
+}
+
 /* One of host memory or an fd, as in libibverbs' own reg_mr_ex(). */
 static int check_reg_attr(const struct pier_reg_attr *attr)
 {
@@ -278,13 +285,34 @@ struct ibv_mr *pier_soft_reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr
 					      ? attr->iova
 					      : (uintptr_t)attr->addr,
 				      attr->access);
-	if (mr && (attr->comp_mask & PIER_REG_DMAH)) {
-		struct soft_dmah *dmah = (struct soft_dmah *)attr->dmah;
-
-		((struct soft_mr *)mr)->dmah = dmah;
-		atomic_fetch_add(&dmah->users, 1);
-	}
+	if (mr && (attr->comp_mask & PIER_REG_DMAH))
+		count_region((struct soft_mr *)mr,
+			     &((struct soft_dmah *)attr->dmah)->users);
 	return mr;
+}
+
+struct ibv_mr *pier_soft_reg_zero_based(struct ibv_pd *pd, int fd, uint64_t offset,
+					size_t length, int access, atomic_uint *users)
+{
+	uint64_t within = offset & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+	const struct pier_provider_part part = {
+		.fd = fd,
+		.offset = offset,
+		.length = length,
+	};
+	struct soft_mr *mr = create_region(&part, 1, within, access, NULL);
+	int error;
+
+	if (!mr)
+		return NULL;
+	mr->iova = 0;
+	error = add_to_table(mr, pd, NULL);
+	if (error) {
+		pier_soft_free_mr(mr);
+		return pier_null_with(error);
+	}
+	count_region(mr, users);
+	return &mr->ibv;
 }
 
 void pier_soft_set_padding(struct ibv_mr *ibv_mr, uint64_t length)
@@ -343,8 +371,8 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	if (user)
 		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
 	atomic_fetch_sub(&pd->users, 1);
-	if (mr->dmah)
-		atomic_fetch_sub(&mr->dmah->users, 1);
+	if (mr->used)
+		atomic_fetch_sub(mr->used, 1);
 	pier_soft_free_mr(mr);
 	return 0;
 }

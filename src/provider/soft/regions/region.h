@@ -2,6 +2,7 @@
 #ifndef PIER_SOFT_REGION_H
 #define PIER_SOFT_REGION_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,12 @@ struct ibv_dmah *pier_soft_alloc_dmah(struct ibv_context *context,
 				      struct pier_dmah_attr *attr);
 int pier_soft_dealloc_dmah(struct ibv_dmah *dmah);
 struct ibv_mr *pier_soft_reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr);
+
+/*
+ * A region whose first address is 0, of any bytes of an fd. It counts as one of `users`.
+ */
+struct ibv_mr *pier_soft_reg_zero_based(struct ibv_pd *pd, int fd, uint64_t offset,
+					size_t length, int access, atomic_uint *users);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
 
 /*

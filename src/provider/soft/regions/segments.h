@@ -2,6 +2,7 @@
 #ifndef PIER_SOFT_SEGMENTS_H
 #define PIER_SOFT_SEGMENTS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,9 +52,9 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
-	struct soft_dmah *dmah;		       /* see region.c, or NULL */
-	struct pier_list grants;	       /* that peers have; link/grant.h */
-	uint64_t padding;		       /* see set_padding in provider.h */
+	atomic_uint *used;	 /* users of its DMA handle or NIC memory, or NULL */
+	struct pier_list grants; /* that peers have; link/grant.h */
+	uint64_t padding;	 /* see set_padding in provider.h */
 	uint32_t count;
 	struct soft_segment segments[]; /* in order of `start` */
 };
