@@ -33,7 +33,7 @@ SCRIPT = "%s\n{ S=$?; printf '\\001%%d\\n' $S; (exit $S); }\n"
 DOCTOR = 0, 6, 7
 # Programs whose --help lists their options, as the pages name them, and where they are.
 PROGRAMS = {name: name for name in ("tests/run", "tests/fresh", "tests/steady", "tests/bench/run.py",
-                                    "tests/carry/build", "tests/vm/guest")}
+                                    "tests/carry/build", "tests/strangers/chaos.py", "tests/vm/guest")}
 PROGRAMS["carried/run"] = "tests/carry/run"
 # For programs that are compiled here.
 BUILT = {"LD_LIBRARY_PATH": str(place.BUILD)}
