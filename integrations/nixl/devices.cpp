@@ -56,6 +56,8 @@ int device_list::open_all(const settings &chosen)
 	uint8_t bytes[PIER_RAILS_SIZE_MAX];
 	int size, count, error;
 
+	service_level = chosen.service_level;
+	traffic_class = chosen.traffic_class;
 	size = pier_rails_describe(nullptr, names, bytes, sizeof(bytes));
 	if (size < 0)
 		return size;
@@ -110,6 +112,8 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 				   ? std::min<uint32_t>(PIER_NIXL_SENDS, device.max_qp_wr)
 				   : 1;
 	attr.max_recv_wr = initiates ? 1 : PIER_NIXL_RECEIVES;
+	attr.service_level = devices.service_level;
+	attr.traffic_class = devices.traffic_class;
 	ret_end = { nullptr, (uint32_t)index, pair.peer_device, port.max_msg_size,
 		    pair.speed };
 	return pier_channel_create(device.pd, &attr, &ret_end.channel);

@@ -43,6 +43,8 @@ class device_list
 
 	std::vector<device> all;
 	std::string description; /* pier_rails_describe() */
+	/* Of all channels, as in struct pier_channel_attr. */
+	uint32_t service_level = PIER_UNSET, traffic_class = PIER_UNSET;
 
       private:
 	int open_one(const std::string &name, const settings &chosen);

@@ -20,14 +20,15 @@ static uint32_t count_names(const std::string &devices)
 	return (uint32_t)std::count(devices.begin(), devices.end(), ',') + 1;
 }
 
-/* Returns false if the text is no number from 1 to `most`. */
-static bool read_number(const std::string &text, uint32_t most, uint32_t &ret_number)
+/* Returns false if the text is no number from `least` to `most`. */
+static bool read_number(const std::string &text, uint32_t least, uint32_t most,
+			uint32_t &ret_number)
 {
 	char *end;
 	unsigned long number = strtoul(text.c_str(), &end, 10);
 
 	ret_number = (uint32_t)number;
-	return !*end && text[0] != '-' && number >= 1 && number <= most;
+	return !*end && text[0] != '-' && number >= least && number <= most;
 }
 
 static_assert(PIER_RAILS_MAX == 64, "the number in the table");
@@ -46,7 +47,7 @@ static const struct {
 	  } },
 	{ "rails", "PIER_NIXL_RAILS", "a number from 1 to 64",
 	  [](const std::string &text, settings &of) {
-		  return read_number(text, PIER_RAILS_MAX, of.rails);
+		  return read_number(text, 1, PIER_RAILS_MAX, of.rails);
 	  } },
 	{ "address", "PIER_NIXL_ADDRESS", "",
 	  [](const std::string &text, settings &of) {
@@ -67,11 +68,19 @@ static const struct {
 	  } },
 	{ "timeout", "PIER_NIXL_TIMEOUT", "a number from 1 to 3600",
 	  [](const std::string &text, settings &of) {
-		  return read_number(text, 3600, of.timeout);
+		  return read_number(text, 1, 3600, of.timeout);
 	  } },
 	{ "connect_timeout", "PIER_NIXL_CONNECT_TIMEOUT", "a number from 1 to 3600",
 	  [](const std::string &text, settings &of) {
-		  return read_number(text, 3600, of.connect_timeout);
+		  return read_number(text, 1, 3600, of.connect_timeout);
+	  } },
+	{ "service_level", "PIER_NIXL_SERVICE_LEVEL", "a number from 0 to 15",
+	  [](const std::string &text, settings &of) {
+		  return read_number(text, 0, 15, of.service_level);
+	  } },
+	{ "traffic_class", "PIER_NIXL_TRAFFIC_CLASS", "a number from 0 to 254",
+	  [](const std::string &text, settings &of) {
+		  return read_number(text, 0, 254, of.traffic_class);
 	  } },
 };
 

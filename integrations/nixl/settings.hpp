@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include <pier/channel.h>
 #include <pier/mr.h>
 
 #include "nixl_abi.hpp"
@@ -24,6 +25,8 @@ struct settings {
 	bool cache = false; /* keep registrations after deregisterMem() */
 	uint32_t timeout = 30; /* for the next completion, in seconds */
 	uint32_t connect_timeout = 10; /* for the peer's answer, in seconds */
+	/* As in struct pier_channel_attr. */
+	uint32_t service_level = PIER_UNSET, traffic_class = PIER_UNSET;
 };
 
 /* The parameters with their defaults, for nixlBackendPlugin.get_backend_options. */
