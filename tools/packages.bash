@@ -59,6 +59,7 @@ need_for_build() {
 # Additional packages for the tests.
 need_for_tests() {
     need libcmocka-dev have_library cmocka
+    need libisal-dev have_library libisal
     need g++ have c++
     need clang have clang
     need "$(in_release libclang-rt-dev bookworm=libclang-rt-14-dev jammy=libclang-common-14-dev)" have_fuzzer

@@ -49,6 +49,12 @@ PIER_BEGIN_DECLS
  * delivered, is counted once. The receiver does not trust the peer's announcements: an
  * impossible number ends the receiver, and nothing is copied.
  *
+ * With PIER_TRANSFER_DIGEST at both ends, the peer sends the digest of each chunk before
+ * its announcement, which consumes one more receive. The receiver compares it with the
+ * digest of the bytes here, after they were copied or flushed, even if the chunk has
+ * arrived before. If they differ, the receiver ends with -EBADMSG, and cannot be resumed:
+ * the peer regards the bytes as delivered.
+ *
  * Posted receives cannot be taken back from a queue pair. When a receiver has ended, it
  * keeps those that are left: pier_receiver_resume() uses them to continue, and
  * pier_receiver_next() for the next transfer over the same channels.
@@ -128,7 +134,7 @@ struct pier_receiver_attr {
 	 */
 	int stall_ms;
 	uint64_t length; /**< of the transfer, in bytes, up to 16 TiB */
-	uint32_t flags;	 /**< 0 */
+	uint32_t flags;	 /**< 0, or PIER_TRANSFER_DIGEST, as at the other end */
 	/**
 	 * 0, or the bytes of the buffer of a stream (<pier/stream.h>), the same as at
 	 * the other end. A stream has no `length`.
@@ -157,7 +163,7 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  * queue, a receive pool or no receive queue of its own, or a region is in another
  * protection domain; -EBUSY a channel has receives posted; -ERANGE the bytes are not
  * inside a region; -EPIPE a channel is broken; -ENOTCONN a channel failed to connect;
- * -ENOMEM.
+ * -ELIBACC and -EOPNOTSUPP as for pier_transfer_create(), with digests; -ENOMEM.
  */
 PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
 				  struct pier_receiver **ret_receiver);
@@ -177,11 +183,11 @@ PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
  *
  * Errors: the receiver has ended, and every later call returns the same error.
  * -ECANCELED it was cancelled; -EHOSTUNREACH nothing new arrived for stall_ms; -EBADMSG
- * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
- * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
- * arrived and cannot be made visible: call it again. Otherwise no rail is left, and the
- * error is that of the last one: an error of struct pier_result, those of
- * pier_channel_post_recv(), -EIO of ibv_poll_cq(3).
+ * the peer made an impossible announcement, or the digests of a chunk differ; those of
+ * pier_mr_sync_for_device(), if arrived bytes cannot be copied (see
+ * pier_receiver_resume()), or if all bytes have arrived and cannot be made visible: call
+ * it again. Otherwise no rail is left, and the error is that of the last one: an error of
+ * struct pier_result, those of pier_channel_post_recv(), -EIO of ibv_poll_cq(3).
  */
 PIER_API int pier_receiver_progress(struct pier_receiver *receiver);
 

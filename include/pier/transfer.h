@@ -63,6 +63,32 @@ PIER_BEGIN_DECLS
  * fail. The peer synchronises its own memory with a receiver (<pier/receiver.h>) or
  * with these two functions.
  *
+ * Digests: a NIC, a driver or a bridge that moves wrong bytes, old ones or none reports
+ * success. With PIER_TRANSFER_DIGEST, a chunk counts as arrived only if the CRC-32C of
+ * its source equals that of the bytes that arrived, after they were made visible. If not,
+ * the transfer ends with -EBADMSG, and the error message has the chunk, both digests, and
+ * how the NIC reaches the local memory. It can be resumed, and moves the chunk again.
+ *
+ *	write		The source is digested before the chunk is posted. The bytes
+ *			at the peer are read back over the same rail. The peer's keys
+ *			must permit reads, and max_rd_atomic must not be 0.
+ *	read		The source is read a second time, and the bytes that arrived
+ *			in the region are digested.
+ *	write with	The digest travels with the announcement, and the receiver
+ *	PIER_TRANSFER_	compares it (<pier/receiver.h>), which needs the same flag and
+ *	ANNOUNCE	two receives for each chunk. The transfer here may end without
+ *			an error. The channel needs a max_send_wr of 3.
+ *
+ * A chunk that a failed rail had moved is judged anew by the rail that moves it again.
+ * What comes later is not judged: packets of a failed rail that arrive after the chunk
+ * was compared, writes by others, and the peer's copies out of bounce buffers after a
+ * write without a receiver. For the second reads each rail has a region of its
+ * own in the channel's PD until the transfer has ended, of 1 MiB for each chunk in
+ * flight; a chunk then has at most 1 MiB, and `window` is at most 16. Device memory is
+ * copied to the host for its digest. CRC-32C finds accidents, no forgeries. Streams and
+ * rings have no digests. libisal is opened when the first digest is needed (Debian:
+ * libisal2).
+ *
  * Threads: one thread at a time may use a transfer and, until it has ended, the
  * channels of its rails. That thread may post other requests on them. Transfers on
  * different channels are independent.
@@ -121,6 +147,12 @@ enum pier_transfer_flag {
 	 * with PIER_TRANSFER_NOTIFY.
 	 */
 	PIER_TRANSFER_ANNOUNCE = 4,
+	/**
+	 * Compare a digest of each chunk's source with one of the bytes that arrived:
+	 * see "Digests" above. PIER_TRANSFER_DIGEST=on in the environment sets this for
+	 * all transfers and receivers that are no streams.
+	 */
+	PIER_TRANSFER_DIGEST = 8,
 };
 
 /** The attributes of a transfer. Set them up with pier_transfer_attr_init(). */
@@ -224,7 +256,9 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeou
  * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has the wrong size; -EBADMSG
  * `state` is not the state of a transfer of this length; -EPROTONOSUPPORT this library
  * does not support the version of `state`; -EBUSY a channel of a stream has receives
- * posted; -ENOMEM.
+ * posted; -ELIBACC digests, and libisal cannot be opened; -EOPNOTSUPP digests, and a
+ * region has a dma-buf without a buffer (pier_mr_range_dmabuf()); digests, and those of
+ * pier_mr_reg_buffer(); -ENOMEM.
  */
 PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
 				  struct pier_transfer **ret_transfer);
@@ -242,15 +276,15 @@ PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
  * Returns 1 when all bytes have arrived; 0 while the transfer is in progress.
  *
  * Errors: the transfer has ended, and every later call returns the same error.
- * -ECANCELED it was cancelled. Otherwise no rail is left, and the error is that of the
- * last one: an error of struct pier_result; -EHOSTUNREACH no chunk completed for
- * stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those of
- * pier_channel_post_write(), pier_channel_post_read(), pier_mr_sync_for_nic() and
- * pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if another request broke the
- * channel, the error of that request; -EPIPE if the call that posted it, such as
- * pier_channel_send(), stopped the channel at its own deadline or was interrupted. Errors
- * of pier_mr_sync_for_device() are also returned if all bytes were read but cannot be
- * made visible to the device: call it again.
+ * -ECANCELED it was cancelled; -EBADMSG the digests of a chunk differ. Otherwise no rail
+ * is left, and the error is that of the last one: an error of struct pier_result;
+ * -EHOSTUNREACH no chunk completed for stall_ms; -EAGAIN other requests filled the send
+ * queue for stall_ms; those of pier_channel_post_write(), pier_channel_post_read(),
+ * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
+ * another request broke the channel, the error of that request; -EPIPE if the call that
+ * posted it, such as pier_channel_send(), stopped the channel at its own deadline or was
+ * interrupted. Errors of pier_mr_sync_for_device() are also returned if all bytes were
+ * read but cannot be made visible to the device: call it again.
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 

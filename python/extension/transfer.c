@@ -188,7 +188,7 @@ struct transfer {
 /* The arguments of Transfer() that are no attributes as they are; NULL: missing. */
 struct arguments {
 	PyObject *rails, *length, *notify;
-	int announce, fail_fast;
+	int announce, digest, fail_fast;
 	PyObject *progress, *state_object;
 	Py_buffer state;
 };
@@ -210,19 +210,20 @@ static int convert_direction(PyObject *object, void *ret_direction)
 static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_parsed,
 		 struct pier_transfer_attr *ret_attr)
 {
-	static char *names[] = { "rails",     "direction", "length", "chunk",
-				 "window",    "stall",	   "notify", "announce",
-				 "fail_fast", "progress",  "state",  NULL };
+	static char *names[] = { "rails",     "direction", "length",   "chunk",
+				 "window",    "stall",	   "notify",   "announce",
+				 "fail_fast", "digest",	   "progress", "state",
+				 NULL };
 
 	*ret_parsed = (struct arguments){ .rails = NULL };
 	pier_transfer_attr_init(ret_attr);
 	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$O&OO&O&O&OppOO:Transfer", names,
+		arguments, keywords, "O|$O&OO&O&O&OpppOO:Transfer", names,
 		&ret_parsed->rails, convert_direction, &ret_attr->direction,
 		&ret_parsed->length, pier_py_uint32, &ret_attr->chunk, pier_py_uint32,
 		&ret_attr->window, pier_py_timeout, &ret_attr->stall_ms,
 		&ret_parsed->notify, &ret_parsed->announce, &ret_parsed->fail_fast,
-		&ret_parsed->progress, &ret_parsed->state_object);
+		&ret_parsed->digest, &ret_parsed->progress, &ret_parsed->state_object);
 }
 
 static int set_attributes(const struct arguments *parsed, const struct rails *rails,
@@ -239,6 +240,7 @@ static int set_attributes(const struct arguments *parsed, const struct rails *ra
 	attr->length = length;
 	attr->flags = (notify ? PIER_TRANSFER_NOTIFY : 0) |
 		      (parsed->announce ? PIER_TRANSFER_ANNOUNCE : 0) |
+		      (parsed->digest ? PIER_TRANSFER_DIGEST : 0) |
 		      (parsed->fail_fast ? PIER_TRANSFER_FAIL_FAST : 0);
 	attr->state = parsed->state.buf;
 	attr->state_size = (size_t)parsed->state.len;
@@ -666,7 +668,7 @@ static PyType_Slot transfer_slots[] = {
 	{ Py_tp_doc,
 	  "Transfer(rails, *, direction=\"write\", length=None, chunk=0, window=0, "
 	  "stall=None,\n"
-	  "         notify=None, announce=False, fail_fast=False,\n"
+	  "         notify=None, announce=False, fail_fast=False, digest=False,\n"
 	  "         progress=None, state=None)\n--\n\n"
 	  "Bytes moved to or from the memory of a peer, in chunks, over one or several\n"
 	  "channels.\n\n"
@@ -680,6 +682,8 @@ static PyType_Slot transfer_slots[] = {
 	  "notify: 32 bits for a receive of the peer when all bytes have arrived\n"
 	  "announce: announce each chunk to a receiver of the peer\n"
 	  "fail_fast: the first rail that fails ends the transfer\n"
+	  "digest: compare the CRC-32C of each chunk's source with that of the bytes\n"
+	  "that arrived (needs libisal)\n"
 	  "progress: a function of (bytes that have arrived, length), called while the\n"
 	  "transfer is driven; a true result cancels it\n"
 	  "state: of pack(); only the missing bytes are moved\n\n"

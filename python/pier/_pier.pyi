@@ -202,7 +202,8 @@ class Transfer(_Closable):
     def __new__(cls, rails: Rail | Sequence[Rail], *, direction: Literal["write", "read"] = "write",
                 length: int | None = None, chunk: int = 0, window: int = 0, stall: float | None = None,
                 notify: int | None = None, announce: bool = False, fail_fast: bool = False,
-                progress: Callable[[int, int], object] | None = None, state: _Bytes | None = None) -> Self: ...
+                digest: bool = False, progress: Callable[[int, int], object] | None = None,
+                state: _Bytes | None = None) -> Self: ...
     channels: Final[tuple[Channel, ...]]
     status: Final[TransferStatus]
     def rail_status(self, index: int) -> RailStatus: ...

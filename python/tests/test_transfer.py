@@ -35,6 +35,18 @@ class Transfers(ChannelCase):
             status = transfer.status
             self.assertEqual((status.done, status.ended, status.error), (self.LENGTH, True, 0))
 
+    def test_digests(self):
+        for direction in ("write", "read"):
+            self.near_bytes[:] = os.urandom(self.LENGTH)
+            try:
+                transfer = self.transfer(self.rail(), direction=direction, digest=True)
+            except OSError as error:
+                if error.errno != errno.ELIBACC:
+                    raise
+                self.skipTest("there is no libisal")
+            transfer.wait(PATIENCE)
+            self.assertEqual(self.far_bytes, self.near_bytes)
+
     def test_two_rails_share_the_bytes(self):
         other, _ = self.pair()
         transfer = self.transfer([self.rail(), self.rail(other)], chunk=64 << 10)

@@ -35,6 +35,18 @@ void pier_buffer_unhold(struct pier_buffer *buffer);
 typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
 void pier_buffer_set_hooks(pier_buffer_hook freed, pier_revoke_hook revoked);
 
+/* How the CPU reads bytes in place, or, of memory that it cannot reach, in copies. */
+struct pier_visit {
+	void (*look)(void *context, const void *bytes, size_t length);
+	void *context;
+	void *copy;	  /* for the copies */
+	size_t copy_size; /* bytes of it */
+};
+
+/* Look at the bytes of a buffer, in their order. Errors: those of the backend. */
+int pier_visit_buffer(struct pier_buffer *buffer, uint64_t offset, uint64_t length,
+		      const struct pier_visit *visit);
+
 /* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 

@@ -133,6 +133,38 @@ static int copy_range(struct pier_buffer *buffer, size_t offset, void *host,
 	return 0;
 }
 
+int pier_visit_buffer(struct pier_buffer *buffer, uint64_t offset, uint64_t length,
+		      const struct pier_visit *visit)
+{
+	const struct pier_backend *backend = buffer->backend;
+	int error;
+
+	if (buffer->memory.cpu && !backend->copy_from && !backend->copy_start) {
+		error = begin_cpu(buffer, false);
+		if (!error) {
+			visit->look(visit->context,
+				    (const char *)buffer->memory.cpu +
+					    memory_offset(buffer, offset),
+				    length);
+			error = end_cpu(buffer, false);
+		}
+		return error ? pier_fail_because(pier_backend_errno(error),
+						 "reading a buffer of %s", backend->name)
+			     : 0;
+	}
+	while (length > 0) {
+		size_t piece = length < visit->copy_size ? length : visit->copy_size;
+
+		error = copy_range(buffer, offset, visit->copy, piece, true);
+		if (error)
+			return error;
+		visit->look(visit->context, visit->copy, piece);
+		offset += piece;
+		length -= piece;
+	}
+	return 0;
+}
+
 int pier_buffer_copy_to(struct pier_buffer *buffer, uint64_t offset, const void *source,
 			uint64_t length)
 {

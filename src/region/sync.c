@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "buffer/buffer.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -431,6 +430,39 @@ int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, 
 	int error = find_memory(&mr, &offset, length);
 
 	return error ? error : flush_buffers(mr, (struct span){ offset, length }, all);
+}
+
+bool pier_can_visit(const struct pier_mr *mr)
+{
+	bool found = false;
+
+	mr = pier_mr_beneath(mr);
+	for (uint32_t i = 0; i < mr->range_count && !found; i++)
+		found = mr->ranges[i].range.source == PIER_MR_DMABUF;
+	return !found;
+}
+
+int pier_visit_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
+		      const struct pier_visit *visit)
+{
+	int error = find_memory(&mr, &offset, length);
+	uint64_t start = 0;
+
+	for (uint32_t i = 0; i < mr->range_count && !error; i++) {
+		const struct pier_mr_range *range = &mr->ranges[i].range;
+		struct span here = clip_span((struct span){ offset, length }, start,
+					     range->length);
+		uint64_t skipped = here.offset - start;
+
+		if (here.length > 0 && range->source == PIER_MR_HOST)
+			visit->look(visit->context, (const char *)range->addr + skipped,
+				    here.length);
+		else if (here.length > 0)
+			error = pier_visit_buffer(range->buffer, range->offset + skipped,
+						  here.length, visit);
+		start += range->length;
+	}
+	return error;
 }
 
 int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)

@@ -6,6 +6,7 @@
 
 #include <pier/sync.h>
 
+#include "buffer/buffer.h"
 #include "segment.h"
 
 /*
@@ -56,5 +57,15 @@ bool pier_has_direct(const struct pier_mr *mr);
  */
 int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
 int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all);
+
+/* Whether pier_visit_region() can: no range is a dma-buf without a buffer. */
+bool pier_can_visit(const struct pier_mr *mr);
+
+/*
+ * Look at bytes of a region's memory, not of its bounce buffers, in their order. Errors:
+ * those of the backend.
+ */
+int pier_visit_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
+		      const struct pier_visit *visit);
 
 #endif

@@ -42,7 +42,8 @@ struct pier_read_chunk {
 /*
  * A byte of a transfer is in one of three places: not yet posted (remaining), in flight
  * (of a rail), or done, which is only a count. During a step some bytes are
- * between the second and the third: see deliver_read_chunks().
+ * between the second and the third: see deliver_read_chunks(). With digests, a chunk is
+ * in flight until it has been judged, also while it waits for its second read.
  */
 struct pier_transfer {
 	struct pier_drive drive;

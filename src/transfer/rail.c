@@ -12,6 +12,7 @@
 #include "core/checked.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "digest.h"
 #include "rail.h"
 #include "region/mr.h"
 #include "region/sync.h"
@@ -169,6 +170,8 @@ void pier_recv_rail_inherit(struct pier_rail_base *rail,
 
 	rail->flow = predecessor->flow;
 	predecessor->flow = flow;
+	rail->has_digest = predecessor->has_digest;
+	rail->digest = predecessor->digest;
 }
 
 /* All channels stop at the same time. */
@@ -187,6 +190,7 @@ void pier_recv_rails_release(struct pier_rail_base *rails, uint32_t count)
 			pier_work_drop(flow->channel,
 				       pier_flow_at(flow, flow->count - 1)->work);
 		pier_flow_free(flow);
+		pier_digests_close(rails[i].digests);
 	}
 	free(rails);
 }
@@ -288,18 +292,24 @@ static uint32_t choose_window(uint32_t wanted, uint32_t capacity)
 static int allocate_chunks(struct pier_send_rail *rail, struct pier_channel *channel,
 			   const struct pier_transfer_attr *attr)
 {
-	uint32_t capacity = channel->attr.max_send_wr / (rail->announces ? 2 : 1);
+	bool digests = attr->flags & PIER_TRANSFER_DIGEST;
+	uint32_t requests = rail->announces ? 2 + digests : 1;
+	uint32_t window = choose_window(attr->window,
+					channel->attr.max_send_wr / requests);
 
 	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
 	if (rail->max_chunk > channel->max_msg_size)
 		rail->max_chunk = channel->max_msg_size;
+	if (rail->checks && rail->max_chunk > PIER_DIGEST_CHUNK)
+		rail->max_chunk = PIER_DIGEST_CHUNK;
+	if (rail->checks && window > PIER_DIGEST_WINDOW)
+		window = PIER_DIGEST_WINDOW;
 	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
 	/* The two requests of an announced chunk may share an element. */
 	rail->elements = calloc(rail->max_sge + 1u, sizeof(*rail->elements));
 	if (!rail->elements)
 		return pier_fail(ENOMEM, "no memory for %u elements", rail->max_sge);
-	return pier_flow_open(&rail->base.flow, channel,
-			      choose_window(attr->window, capacity), attr->stall_ms);
+	return pier_flow_open(&rail->base.flow, channel, window, attr->stall_ms);
 }
 
 /* Whether the parts here that one block touches are more elements than a request has. */
@@ -327,9 +337,14 @@ static bool has_split_block(const struct pier_send_rail *rail)
 
 int pier_check_announced_rail(struct pier_send_rail *rail)
 {
-	if (rail->base.flow.channel->attr.max_send_wr < 2)
-		return pier_fail(EINVAL, "PIER_TRANSFER_ANNOUNCE: a chunk takes two "
-					 "requests, and the channel's max_send_wr is 1");
+	uint32_t requests = rail->base.digests ? 3 : 2;
+	uint32_t max_send_wr = rail->base.flow.channel->attr.max_send_wr;
+
+	if (max_send_wr < requests)
+		return pier_fail(EINVAL,
+				 "PIER_TRANSFER_ANNOUNCE: a chunk takes %s requests, and "
+				 "the channel's max_send_wr is %u",
+				 rail->base.digests ? "three" : "two", max_send_wr);
 	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
 	if (rail->max_chunk == 0)
 		return pier_fail(EINVAL,
@@ -371,15 +386,23 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 		.wrap = attr->stream_size,
 		.reads = attr->direction == PIER_TRANSFER_READ,
 		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
+		.checks = (attr->flags & PIER_TRANSFER_DIGEST) &&
+			  !(attr->flags & PIER_TRANSFER_ANNOUNCE),
 	};
 	pier_clear_error();
 	error = pier_rail_check_channel(given->channel, rail->reads);
+	if (!error && rail->checks)
+		error = pier_rail_check_channel(given->channel, true);
 	if (!error)
 		error = check_access(given, length, rail->reads);
 	if (!error)
 		error = copy_parts(rail, given, length);
 	if (!error)
 		error = allocate_chunks(rail, given->channel, attr);
+	if (!error && (attr->flags & PIER_TRANSFER_DIGEST))
+		error = pier_digests_open(given->mr, given->offset,
+					  rail->checks ? rail->base.flow.size : 0,
+					  &rail->base.digests);
 	if (!error && rail->announces)
 		error = pier_check_announced_rail(rail);
 	if (error) {
@@ -394,6 +417,7 @@ void pier_send_rail_free(struct pier_send_rail *rail)
 {
 	free(rail->parts);
 	free(rail->elements);
+	pier_digests_close(rail->base.digests);
 	pier_flow_free(&rail->base.flow);
 	*rail = (struct pier_send_rail){ 0 };
 }
@@ -469,7 +493,7 @@ static struct pier_request make_write(const struct pier_send_rail *rail, uint64_
 /*
  * The payload as a plain write, and behind it a few bytes with immediate data: switches
  * may reorder only packets that consume no receive. NCCL does the same when adaptive
- * routing is on (ncclIbMultiSend()).
+ * routing is on (ncclIbMultiSend()). A digest fills the immediate data of a send.
  */
 static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
 			  struct pier_flight *chunk)
@@ -481,17 +505,27 @@ static int post_announced(struct pier_send_rail *rail, const struct pier_remote 
 		pier_remote_sub_unchecked(remote, 0, body),
 		pier_remote_sub_unchecked(remote, body, tail),
 	};
-	struct pier_request writes[2];
+	struct pier_request requests[3], *last = requests;
+	struct ibv_sge *elements = rail->elements;
 
-	writes[0] = make_write(rail, chunk->offset, body, rail->elements, &parts[0]);
-	writes[1] = make_write(rail, chunk->offset + body, tail,
-			       rail->elements + writes[0].num_sge, &parts[1]);
-	writes[1].flags = PIER_POST_IMMEDIATE;
-	writes[1].immediate = (uint32_t)(chunk->offset / PIER_ANNOUNCE_BLOCK);
-	if (body == 0)
-		return pier_channel_post_request(rail->base.flow.channel, &writes[1],
+	if (body > 0) {
+		*last = make_write(rail, chunk->offset, body, elements, &parts[0]);
+		elements += last++->num_sge;
+	}
+	if (rail->base.digests)
+		*last++ = (struct pier_request){
+			.opcode = PIER_OP_SEND,
+			.flags = PIER_POST_IMMEDIATE,
+			.immediate = rail->base.digests->source,
+		};
+	*last = make_write(rail, chunk->offset + body, tail, elements, &parts[1]);
+	last->flags = PIER_POST_IMMEDIATE;
+	last->immediate = (uint32_t)(chunk->offset / PIER_ANNOUNCE_BLOCK);
+	if (last == requests)
+		return pier_channel_post_request(rail->base.flow.channel, last,
 						 &chunk->work);
-	return pier_channel_post_batch(rail->base.flow.channel, writes, 2, &chunk->work);
+	return pier_channel_post_batch(rail->base.flow.channel, requests,
+				       (uint32_t)(last - requests) + 1, &chunk->work);
 }
 
 static int post_elements(struct pier_send_rail *rail, int count,
@@ -541,20 +575,37 @@ static struct pier_remote find_remote(const struct pier_send_rail *rail,
 	return pier_remote_sub_unchecked(&part->remote, skipped, left);
 }
 
+/* Before the source is copied to a bounce buffer: the copy is checked, too. */
+static int digest_source(struct pier_send_rail *rail, const struct pier_flight *chunk)
+{
+	struct pier_range place = { place_of(rail, chunk->offset), chunk->length };
+
+	return pier_digest_source(rail->base.digests, place);
+}
+
 int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range,
 			    int64_t now)
 {
+	const struct pier_digests *digests = rail->base.digests;
 	struct pier_flight chunk = { .offset = range.offset };
 	struct pier_remote remote;
 	int count, error = 0;
 
 	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
 		return rail->base.flow.error;
+	if (rail->checks)
+		chunk.owner = pier_digests_find(digests, PIER_CHECK_FREE);
+	if (rail->checks && !chunk.owner)
+		return 0;
 	remote = find_remote(rail, range);
 	chunk.length = (uint32_t)remote.length;
 	count = make_chunk(rail, &chunk);
 	remote.length = chunk.length;
-	if (rail->base.bounced && !rail->reads) {
+	if (digests && !rail->reads) {
+		error = digest_source(rail, &chunk);
+		now = pier_now();
+	}
+	if (!error && rail->base.bounced && !rail->reads) {
 		error = copy_source(rail, &chunk);
 		now = pier_now();
 	}
@@ -562,8 +613,55 @@ int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range
 		error = post_elements(rail, count, &remote, &chunk);
 	if (error)
 		return pier_flow_refused(&rail->base.flow, error, now);
+	if (digests && chunk.owner)
+		*(struct pier_check *)chunk.owner = (struct pier_check){
+			.state = PIER_CHECK_MOVING,
+			.range = { chunk.offset, chunk.length },
+			.source = digests->source,
+		};
 	pier_flow_add(&rail->base.flow, &chunk, now);
 	return chunk.length;
+}
+
+int pier_send_rail_post_check(struct pier_send_rail *rail, int64_t now)
+{
+	struct pier_digests *digests = rail->base.digests;
+	struct pier_flight chunk = { .length = 0 };
+	struct pier_scatter element;
+	struct pier_remote remote;
+	struct pier_check *check;
+	int error;
+
+	if (!digests || rail->base.flow.error || digests->waiting == 0)
+		return rail->base.flow.error;
+	check = pier_digests_find(digests, PIER_CHECK_WAITING);
+	chunk.owner = check;
+	chunk.offset = check->range.offset;
+	chunk.length = (uint32_t)check->range.length;
+	remote = find_remote(rail, check->range);
+	element = pier_digests_element(digests, check);
+	error = pier_channel_post_read(rail->base.flow.channel, &element, 1, &remote,
+				       &chunk.work);
+	if (error)
+		return pier_flow_refused(&rail->base.flow, error, now);
+	check->state = PIER_CHECK_READING;
+	digests->waiting--;
+	pier_flow_add(&rail->base.flow, &chunk, now);
+	return 1;
+}
+
+int pier_send_rail_judge(struct pier_send_rail *rail, const struct pier_flight *chunk)
+{
+	struct pier_check *check = chunk->owner;
+	int error = pier_digest_judge(rail->base.digests, check, rail->reads);
+
+	check->state = PIER_CHECK_FREE;
+	rail->base.flow.active_at = pier_now();
+	if (!error)
+		rail->base.done += chunk->length;
+	else if (error != -EBADMSG)
+		pier_flow_fail(&rail->base.flow, error, pier_error_message());
+	return error;
 }
 
 int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64_t now)
@@ -600,7 +698,7 @@ int pier_send_rail_deliver(struct pier_send_rail *rail, const struct pier_flight
 		rail->base.flow.active_at = pier_now();
 	if (error)
 		pier_flow_fail(&rail->base.flow, error, pier_error_message());
-	else
+	else if (!rail->checks)
 		rail->base.done += chunk->length;
 	return error;
 }

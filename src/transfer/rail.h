@@ -27,6 +27,8 @@ static inline bool pier_is_announcement(const struct pier_result *result)
 	return result->opcode == PIER_OP_RECV_WRITE_IMM && result->has_immediate;
 }
 
+struct pier_digests;
+
 /*
  * The requests in flight on a channel, and the memory at this end: all of a receiver's
  * rail, and a part of a transfer's (struct pier_send_rail).
@@ -46,6 +48,11 @@ struct pier_rail_base {
 	bool doubtful;
 
 	uint64_t done; /* bytes */
+
+	struct pier_digests *digests; /* NULL: there are none */
+	/* Of a receiver: the peer told the digest of the chunk that it announces next. */
+	bool has_digest;
+	uint32_t digest;
 };
 
 /*
@@ -122,7 +129,8 @@ struct pier_rail_part {
 /*
  * One rail of a transfer: the peer's memory, and the chunks in flight. The offset and the
  * length of a flight are those of the chunk in the transfer; without bytes, it is the
- * notification of the peer.
+ * notification of the peer. The owner is the struct pier_check of a chunk whose digests
+ * are compared here, or NULL.
  */
 struct pier_send_rail {
 	struct pier_rail_base base;
@@ -133,6 +141,7 @@ struct pier_send_rail {
 	uint32_t part_count;
 	bool reads;
 	bool announces;		  /* PIER_TRANSFER_ANNOUNCE */
+	bool checks;		  /* digests of chunks are compared here */
 	struct pier_range copied; /* the last range copied to the bounce buffer */
 	uint32_t max_sge, max_chunk;
 	struct ibv_sge *elements; /* max_sge + 1, for the chunk being posted */
@@ -164,6 +173,18 @@ int pier_check_announced_rail(struct pier_send_rail *rail);
  */
 int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range,
 			    int64_t now);
+
+/*
+ * Read bytes once more that have arrived, for their digest: one chunk that waits for it.
+ * 1 posted, 0 no room or none waits, or an error as above.
+ */
+int pier_send_rail_post_check(struct pier_send_rail *rail, int64_t now);
+
+/*
+ * Judge a chunk by its second read. Errors: -EBADMSG the digests differ; those of a
+ * backend, with which the rail failed.
+ */
+int pier_send_rail_judge(struct pier_send_rail *rail, const struct pier_flight *chunk);
 
 /* Post the notification of the peer. 1 posted, 0 no room, or an error as above. */
 int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64_t now);

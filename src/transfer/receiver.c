@@ -7,7 +7,9 @@
 #include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/environment.h"
 #include "core/extensible.h"
+#include "digest.h"
 #include "stream/recv_stream.h"
 
 /* One step of a receiver: take the chunks that arrived, and post receives again. */
@@ -45,21 +47,29 @@ static void mark_blocks(struct pier_receiver *receiver, struct pier_range chunk)
 		receiver->blocks[block / 64] |= UINT64_C(1) << (block % 64);
 }
 
-/* Bytes that arrived before are not copied again: the program may be using them. */
+/*
+ * Bytes that arrived before are not copied again: the program may be using them. Their
+ * digest is compared again, since they were also written again.
+ */
 static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			  struct pier_range chunk)
 {
 	uint64_t count = count_new_bytes(receiver, chunk);
-	int error;
+	int error = 0;
 
-	if (count == 0 || receiver->lost)
+	if (receiver->lost)
 		return;
-	error = pier_rail_deliver(rail, chunk);
+	if (count > 0)
+		error = pier_rail_deliver(rail, chunk);
+	if (!error && rail->digests)
+		error = pier_digest_arrived(rail->digests, chunk, rail->digest);
 	if (error) {
 		receiver->lost = true;
 		pier_drive_stop(&receiver->drive, error, "%s", pier_error_message());
 		return;
 	}
+	if (count == 0)
+		return;
 	mark_blocks(receiver, chunk);
 	rail->done += count;
 	receiver->drive.done += count;
@@ -78,7 +88,11 @@ static int read_announcement(const struct pier_result *result, uint64_t length,
 	uint64_t left = offset < length ? length - offset : 0;
 
 	if (!pier_is_announcement(result))
-		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
+		return pier_fail(EBADMSG, "the peer sent a message, and no chunk%s",
+				 result->has_immediate && result->byte_length == 0
+					 ? ": if it is a digest, both ends need "
+					   "PIER_TRANSFER_DIGEST"
+					 : "");
 	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
 		return pier_fail(EBADMSG,
 				 "the peer announced a chunk of %u blocks at %" PRIu64
@@ -88,15 +102,37 @@ static int read_announcement(const struct pier_result *result, uint64_t length,
 	return 0;
 }
 
+/*
+ * The digest of the next chunk, in a send, or whether the chunk has had one: 1 that is
+ * all, 0 there is a chunk, or -EBADMSG.
+ */
+static int take_digest(struct pier_rail_base *rail, const struct pier_result *result)
+{
+	bool told = rail->has_digest;
+
+	if (result->opcode == PIER_OP_RECV && result->has_immediate && !told) {
+		rail->has_digest = true;
+		rail->digest = result->immediate;
+		return 1;
+	}
+	rail->has_digest = false;
+	return told ? 0
+		    : pier_fail(EBADMSG, "the peer announced a chunk without a digest: "
+					 "both ends need PIER_TRANSFER_DIGEST");
+}
+
 /* Take what the peer announced: 1 or -EBADMSG. */
 static int take_announcement(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			     const struct pier_result *result)
 {
 	struct pier_range chunk;
-	int error = is_stream(receiver)
-			    ? pier_recv_stream_take(receiver, result, &chunk)
-			    : read_announcement(result, receiver->drive.length, &chunk);
+	int error = rail->digests ? take_digest(rail, result) : 0;
 
+	if (error)
+		return error;
+	error = is_stream(receiver)
+			? pier_recv_stream_take(receiver, result, &chunk)
+			: read_announcement(result, receiver->drive.length, &chunk);
 	if (error)
 		return error;
 	deliver_chunk(receiver, rail, chunk);
@@ -324,15 +360,16 @@ static int read_attr(const struct pier_receiver_attr *given,
 				   offsetof(struct pier_receiver_attr, stream_size),
 				   ret_attr);
 
-	if (!error && ret_attr->flags)
+	if (!error && (ret_attr->flags & ~PIER_TRANSFER_DIGEST))
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
 				  (unsigned int)ret_attr->flags);
 	if (!error)
 		error = pier_check_stall(drive_ops.name, ret_attr->stall_ms);
 	if (!error)
 		error = pier_check_stream_size("receiver", ret_attr->stream_size);
-	if (!error && ret_attr->stream_size && ret_attr->length)
-		error = pier_fail(EINVAL, "receiver: a stream has no length");
+	if (!error && ret_attr->stream_size && (ret_attr->length || ret_attr->flags))
+		error = pier_fail(EINVAL, "receiver: a stream has no %s",
+				  ret_attr->length ? "length" : "digests");
 	if (!error)
 		error = check_size(ret_attr->rails, ret_attr->rail_count,
 				   ret_attr->length);
@@ -384,6 +421,9 @@ static int make_rails(const struct pier_receiver *receiver,
 			error = pier_recv_rail_init(
 				&rails[i], "receiver", i, &given[i], length,
 				find_predecessor(receiver, given[i].channel));
+		if (!error && (receiver->attr.flags & PIER_TRANSFER_DIGEST))
+			error = pier_digests_open(given[i].mr, given[i].offset, 0,
+						  &rails[i].digests);
 	}
 	if (error) {
 		pier_recv_rails_release(rails, count);
@@ -509,6 +549,8 @@ int pier_receiver_create(const struct pier_receiver_attr *attr,
 		return pier_fail(ENOMEM, "no memory for a receiver");
 	receiver->attr = known;
 	receiver->attr.rails = NULL;
+	if (!known.stream_size && pier_switched_on("PIER_TRANSFER_DIGEST"))
+		receiver->attr.flags |= PIER_TRANSFER_DIGEST;
 	receiver->drive.ops = &drive_ops;
 	receiver->drive.incoming = true;
 	error = restart_receiver(receiver, known.rails, known.rail_count, known.length);

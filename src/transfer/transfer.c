@@ -8,6 +8,8 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/environment.h"
+#include "digest.h"
 #include "remaining.h"
 #include "stream/send_stream.h"
 
@@ -22,6 +24,71 @@ static void return_chunk(struct pier_transfer *transfer, const struct pier_fligh
 {
 	pier_remaining_give_back(&transfer->remaining,
 				 (struct pier_range){ chunk->offset, chunk->length });
+}
+
+/* The bytes of a chunk have arrived. If there is a check, they count after it. */
+static void note_arrival(struct pier_transfer *transfer, struct pier_send_rail *rail,
+			 const struct pier_flight *chunk)
+{
+	struct pier_check *check = chunk->owner;
+
+	if (!check) {
+		transfer->drive.done += chunk->length;
+		return;
+	}
+	check->state = PIER_CHECK_WAITING;
+	rail->base.digests->waiting++;
+	transfer->in_flight++;
+}
+
+/* The bytes of a chunk did not arrive. */
+static void lose_chunk(struct pier_transfer *transfer, const struct pier_flight *chunk)
+{
+	if (chunk->owner)
+		((struct pier_check *)chunk->owner)->state = PIER_CHECK_FREE;
+	return_chunk(transfer, chunk);
+}
+
+/* Chunks that wait for their check are moved again, if this is not the end. */
+static bool drop_checks(struct pier_transfer *transfer, struct pier_send_rail *rail)
+{
+	struct pier_digests *digests = rail->base.digests;
+	bool dropped = false;
+
+	while (digests && digests->waiting > 0) {
+		struct pier_check *check = pier_digests_find(digests, PIER_CHECK_WAITING);
+
+		check->state = PIER_CHECK_FREE;
+		digests->waiting--;
+		transfer->in_flight--;
+		pier_remaining_give_back(&transfer->remaining, check->range);
+		dropped = true;
+	}
+	return dropped;
+}
+
+/* Bytes that differ end the transfer: nothing can be trusted before their cause is known.
+ */
+static void judge_chunk(struct pier_transfer *transfer, uint32_t index,
+			const struct pier_flight *chunk)
+{
+	int error = pier_send_rail_judge(pier_transfer_rail(transfer, index), chunk);
+
+	if (!error) {
+		transfer->drive.done += chunk->length;
+		return;
+	}
+	return_chunk(transfer, chunk);
+	if (error == -EBADMSG)
+		pier_drive_stop(&transfer->drive, error, "rail %u of %u: %s", index,
+				transfer->drive.rail_count, pier_error_message());
+}
+
+static bool was_read_again(const struct pier_flight *chunk)
+{
+	const struct pier_check *check = chunk->owner;
+
+	return check && check->state == PIER_CHECK_READING;
 }
 
 static void take_chunk(struct pier_transfer *transfer, uint32_t index,
@@ -43,14 +110,16 @@ static void take_chunk(struct pier_transfer *transfer, uint32_t index,
 			index, { chunk->offset, chunk->length }
 		};
 	} else if (chunk->error) {
-		return_chunk(transfer, chunk);
+		lose_chunk(transfer, chunk);
+	} else if (was_read_again(chunk)) {
+		judge_chunk(transfer, index, chunk);
 	} else if (pier_send_rail_copies(rail, chunk)) {
 		/* Copy after the next chunks were posted. */
 		transfer->read_chunks[transfer->read_chunk_count++] =
 			(struct pier_read_chunk){ index, *chunk };
 	} else {
 		pier_send_rail_deliver(rail, chunk);
-		transfer->drive.done += chunk->length;
+		note_arrival(transfer, rail, chunk);
 	}
 }
 
@@ -100,9 +169,9 @@ static bool deliver_read_chunks(struct pier_transfer *transfer)
 		bool failed = rail->base.flow.error;
 
 		if (pier_send_rail_deliver(rail, &read->chunk))
-			return_chunk(transfer, &read->chunk);
+			lose_chunk(transfer, &read->chunk);
 		else
-			transfer->drive.done += read->chunk.length;
+			note_arrival(transfer, rail, &read->chunk);
 		if (!failed)
 			pier_drive_note_failure(&transfer->drive, read->rail);
 	}
@@ -159,6 +228,21 @@ static bool post_chunk(struct pier_transfer *transfer, uint32_t index, int64_t n
 	return true;
 }
 
+/* Read arrived chunks of one rail once more. Returns whether something changed. */
+static bool post_checks(struct pier_transfer *transfer, uint32_t index, int64_t now)
+{
+	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
+	bool failed = rail->base.flow.error, posted = false;
+
+	while (pier_send_rail_post_check(rail, now) > 0)
+		posted = true;
+	if (!failed)
+		pier_drive_note_failure(&transfer->drive, index);
+	if (rail->base.flow.error)
+		posted |= drop_checks(transfer, rail);
+	return posted;
+}
+
 /* Round robin, so that each rail gets a share of the remaining bytes. */
 static void post_chunks(struct pier_transfer *transfer, int64_t now)
 {
@@ -167,8 +251,10 @@ static void post_chunks(struct pier_transfer *transfer, int64_t now)
 
 	while (posted) {
 		posted = false;
-		for (uint32_t i = 0; i < drive->rail_count && !drive->stop; i++)
+		for (uint32_t i = 0; i < drive->rail_count && !drive->stop; i++) {
 			posted |= post_chunk(transfer, i, now);
+			posted |= post_checks(transfer, i, now);
+		}
 	}
 }
 
@@ -202,8 +288,30 @@ static void reset_queue_full_times(struct pier_transfer *transfer)
 	if (!pier_remaining_empty(&transfer->remaining) ||
 	    (all_arrived(transfer) && needs_notification(transfer)))
 		return;
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
+		struct pier_rail_base *rail = pier_drive_rail(&transfer->drive, i);
+
+		if (!rail->digests || rail->digests->waiting == 0)
+			pier_flow_wants_no_room(&rail->flow);
+	}
+}
+
+/* With a reason to stop, nothing is read once more. */
+static void drop_all_checks(struct pier_transfer *transfer)
+{
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
-		pier_flow_wants_no_room(&pier_transfer_rail(transfer, i)->base.flow);
+		drop_checks(transfer, pier_transfer_rail(transfer, i));
+}
+
+/* A transfer that has ended holds no region, so the caller can release the PD. */
+static void close_digests(struct pier_transfer *transfer)
+{
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
+		struct pier_rail_base *rail = pier_drive_rail(&transfer->drive, i);
+
+		pier_digests_close(rail->digests);
+		rail->digests = NULL;
+	}
 }
 
 static void report_progress(struct pier_transfer *transfer, int64_t now)
@@ -280,9 +388,13 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	/* The peer may have told just now that it takes nothing more. */
 	if (is_stream(transfer) && drive->stop && transfer->in_flight > 0)
 		collect_rails(transfer, now);
+	if (drive->stop)
+		drop_all_checks(transfer);
 	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer) &&
 	    !pier_drive_is_stopping(drive))
 		pier_drive_conclude(drive, is_complete(transfer));
+	if (drive->ended)
+		close_digests(transfer);
 }
 
 static int64_t transfer_wake_at(const struct pier_drive *drive)
@@ -315,7 +427,7 @@ int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms)
 
 enum {
 	KNOWN_FLAGS = PIER_TRANSFER_FAIL_FAST | PIER_TRANSFER_NOTIFY |
-		      PIER_TRANSFER_ANNOUNCE,
+		      PIER_TRANSFER_ANNOUNCE | PIER_TRANSFER_DIGEST,
 };
 
 PIER_ASSERT_NO_PADDING(transfer_attr, stream_size);
@@ -360,6 +472,9 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (attr->flags & ~KNOWN_FLAGS)
 		return pier_fail(EINVAL, "transfer: flags %#x are not known",
 				 (unsigned int)(attr->flags & ~KNOWN_FLAGS));
+	if ((attr->flags & PIER_TRANSFER_DIGEST) && attr->stream_size)
+		return pier_fail(EINVAL, "transfer: PIER_TRANSFER_DIGEST: a stream has "
+					 "no digests");
 	if (attr->progress_ms < 0)
 		return pier_fail(EINVAL, "transfer: progress_ms %d is negative",
 				 attr->progress_ms);
@@ -545,6 +660,8 @@ int pier_transfer_create(const struct pier_transfer_attr *attr,
 	if (!transfer)
 		return pier_fail(ENOMEM, "no memory for a transfer");
 	transfer->attr = known;
+	if (!known.stream_size && pier_switched_on("PIER_TRANSFER_DIGEST"))
+		transfer->attr.flags |= PIER_TRANSFER_DIGEST;
 	transfer->drive.ops = &drive_ops;
 	transfer->drive.length = known.length;
 	transfer->drive.span = known.length;
@@ -648,6 +765,16 @@ int pier_transfer_query_rail(const struct pier_transfer *transfer, uint32_t inde
 	return pier_drive_query_rail(&transfer->drive, index, ret_status, size);
 }
 
+static void add_waiting_checks(const struct pier_send_rail *rail,
+			       struct pier_remaining *missing)
+{
+	const struct pier_digests *digests = rail->base.digests;
+
+	for (uint32_t i = 0; digests && i < digests->count; i++)
+		if (digests->checks[i].state == PIER_CHECK_WAITING)
+			pier_remaining_give_back(missing, digests->checks[i].range);
+}
+
 /* Everything that has not arrived, including chunks in flight. */
 static int copy_missing(const struct pier_transfer *transfer,
 			struct pier_remaining *ret_missing)
@@ -673,6 +800,7 @@ static int copy_missing(const struct pier_transfer *transfer,
 					(struct pier_range){ chunk->offset,
 							     chunk->length });
 		}
+		add_waiting_checks(rail, ret_missing);
 	}
 	return 0;
 }

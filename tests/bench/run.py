@@ -14,6 +14,7 @@ valgrind must be installed, and what tests/vm/guest needs.
 leaves out the guest and peers that are wheels of PyPI.
 """
 import argparse
+import ctypes.util
 import importlib.util
 import json
 import os
@@ -387,6 +388,22 @@ def bench_transfer(build, rounds):
         goals.append((f"transfer / loop by hand, channels: {rails}", ratio, ratio >= 0.95,
                       "at least 0.95"))
     return goals
+
+
+def bench_digest(build, rounds):
+    """Transfers with a digest of each chunk beside the same ones without. There is no goal: the
+    bytes go a second time over soft0, whose NIC is the processor, and are read twice by it."""
+    path = os.path.join(build, "tests", "bench", "pier-transfer-perf")
+    for direction in "write", "read":
+        table = Table(f"256 MiB by chunks of 1 MiB, soft0, {direction}", "GB/s", 1e9)
+        for _ in range(rounds):
+            with_digest, without, _ = map(float, output(
+                [path, "soft0", "memfd", str(256 * MIB), str(MIB), "1", "8",
+                 str(at_least(1, 9)), direction]).split())
+            table.add("digest", with_digest)
+            table.add("no digest", without)
+        table.show(True)
+    return []
 
 
 def bench_bounce(build, rounds):
@@ -884,6 +901,7 @@ BENCHES = {
     "cma": bench_cma,
     "tcp": bench_tcp,
     "transfer": bench_transfer,
+    "digest": bench_digest,
     "nixl": bench_nixl,
     "loader": bench_loader,
     "bounce": bench_bounce,
@@ -911,6 +929,8 @@ def reason_to_skip(name):
         return "an emulated guest takes minutes"
     if name == "loader" and not importlib.util.find_spec("numpy"):
         return "NumPy is not installed"
+    if name == "digest" and not ctypes.util.find_library("isal"):
+        return "libisal is not installed"
     return None
 
 

@@ -2,13 +2,14 @@
 /*
  * A transfer between two processes, as a benchmark:
  *
- *	pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS WINDOW ROUNDS
+ *	pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS WINDOW ROUNDS [DIGEST]
  *
  * Each round moves LENGTH bytes as one transfer, and once more by a loop of
  * pier_channel_post_write() and pier_work_wait() that somebody wrote for the purpose,
  * with as many chunks in flight on each of as many channels; which comes first changes
  * every time. Prints bytes per second of the transfers and of the loops, and the ratio:
- * medians.
+ * medians. With DIGEST, "write" or "read", transfers with PIER_TRANSFER_DIGEST take the
+ * place of transfers, and transfers without take that of the loop.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,8 @@ struct plan {
 	const char *device, *memory;
 	uint64_t length;
 	uint32_t chunk, rails, window, rounds;
+	enum pier_transfer_direction direction;
+	bool digest;
 };
 
 struct side {
@@ -91,7 +94,7 @@ static void close_side(struct side *side, const struct plan *plan)
 		die("closing");
 }
 
-static void run_transfer(struct side *side, const struct plan *plan)
+static void run_transfer(struct side *side, const struct plan *plan, bool digest)
 {
 	struct pier_transfer_attr attr;
 	struct pier_rail rails[MAX_RAILS];
@@ -107,6 +110,8 @@ static void run_transfer(struct side *side, const struct plan *plan)
 	attr.length = plan->length;
 	attr.chunk = plan->chunk;
 	attr.window = plan->window;
+	attr.direction = plan->direction;
+	attr.flags = digest ? PIER_TRANSFER_DIGEST : 0;
 	if (pier_transfer_run(&attr, 60000))
 		die("transfer");
 }
@@ -163,8 +168,8 @@ static double rate(struct side *side, const struct plan *plan, bool transfer)
 {
 	double start = now();
 
-	if (transfer)
-		run_transfer(side, plan);
+	if (transfer || plan->digest)
+		run_transfer(side, plan, transfer && plan->digest);
 	else
 		run_loop(side, plan);
 	return (double)plan->length / (now() - start);
@@ -220,10 +225,10 @@ int main(int argc, char **argv)
 {
 	struct plan plan;
 
-	if (argc != 8) {
+	if (argc != 8 && argc != 9) {
 		fprintf(stderr,
 			"usage: pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS "
-			"WINDOW ROUNDS\n");
+			"WINDOW ROUNDS [write|read]\n");
 		return 2;
 	}
 	plan = (struct plan){
@@ -234,6 +239,10 @@ int main(int argc, char **argv)
 		.rails = (uint32_t)number(argv[5], 1, MAX_RAILS),
 		.window = (uint32_t)number(argv[6], 1, MAX_WINDOW),
 		.rounds = (uint32_t)number(argv[7], 1, 1000),
+		.direction = argc == 9 && strcmp(argv[8], "read") == 0
+				     ? PIER_TRANSFER_READ
+				     : PIER_TRANSFER_WRITE,
+		.digest = argc == 9,
 	};
 	return run_pair(&plan, run_side);
 }

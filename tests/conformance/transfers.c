@@ -121,6 +121,29 @@ static void transfer_moves_all_bytes(void **state)
 	close_rails(&rails);
 }
 
+static void transfer_compares_digests(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+
+	for (uint32_t count = 1; count <= 1 + MORE_RAILS; count += MORE_RAILS) {
+		struct pier_transfer_attr attr = attr_of(world, &rails, count, LENGTH);
+		struct pier_transfer *transfer;
+		int error;
+
+		attr.flags = PIER_TRANSFER_DIGEST;
+		error = pier_transfer_create(&attr, &transfer);
+		if (error == -ELIBACC) {
+			close_rails(&rails);
+			world_skip("there is no libisal");
+		}
+		expect_ok(error);
+		expect_ok(pier_transfer_destroy(transfer));
+		move(world, &attr);
+	}
+	close_rails(&rails);
+}
+
 static int count_calls(void *context, uint64_t done, uint64_t length)
 {
 	uint64_t *last = context;
@@ -297,6 +320,7 @@ int run_transfer_cases(void)
 {
 	const struct CMUnitTest cases[] = {
 		world_case(transfer_moves_all_bytes),
+		world_case(transfer_compares_digests),
 		world_case(progress_is_reported_and_announced),
 		world_case(other_rails_take_over),
 		world_case(transfer_resumes_after_all_rails_failed),

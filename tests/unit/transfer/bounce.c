@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transfers to and from memory that the NIC cannot reach, or that needs a flush. */
+#include <poll.h>
+
 #include "bounce_fixture.h"
 
 static const uint64_t lengths[] = { 0, 1, CHUNK, CHUNK + 1, LENGTH };
@@ -407,6 +409,115 @@ static void moves_partly_bounced_regions(void **state)
 	expect_image(&fixture.here);
 }
 
+/* Of the device's memory at this end; of what the peer's NIC reaches at the other. */
+static void moves_device_memory_with_digests(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		bool reading = i & 1;
+		struct pier_transfer_attr attr;
+
+		make_rails(2, i & 2, i & 4);
+		attr = attr_of(2, LENGTH);
+		attr.flags = PIER_TRANSFER_DIGEST;
+		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
+		shuffle();
+		publish_there(2);
+		expect_ok(pier_transfer_run(&attr, PATIENT));
+		if (reading || !(i & 4))
+			expect_moved(LENGTH, reading);
+	}
+}
+
+static void await_completion(void)
+{
+	struct pier_channel *channel = fixture.here.channels[0];
+	struct pollfd fd = { .fd = pier_channel_fd(channel), .events = POLLIN };
+	int collected;
+
+	while ((collected = pier_channel_arm(channel)) == 0)
+		assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	assert_true(collected > 0);
+}
+
+/* The bytes here become wrong between the copy and the second read. */
+static void digest_covers_the_copy(void **state)
+{
+	uint8_t wrong;
+
+	(void)state;
+	for (int bounced = 0; bounced < 2; bounced++) {
+		struct pier_transfer_attr attr;
+
+		make_rails(1, bounced, false);
+		attr = attr_of(1, CHUNK);
+		attr.flags = PIER_TRANSFER_DIGEST;
+		attr.direction = PIER_TRANSFER_READ;
+		shuffle();
+		begin(&attr);
+		expect_result(pier_transfer_progress(fixture.transfer), 0);
+		await_completion();
+		expect_result(pier_transfer_progress(fixture.transfer), 0);
+		wrong = (uint8_t)~fixture.there.image[GUARD];
+		expect_ok(pier_buffer_copy_to(fixture.here.buffer, GUARD, &wrong, 1));
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EBADMSG);
+		test_assert_sentence(bounced ? "path bounce" : "path dma-buf");
+		expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+		expect_moved(CHUNK, true);
+	}
+}
+
+/* A byte of the bounce buffer changes just before it is copied to the device. */
+static void spoil_bounce_buffer(void)
+{
+	uint8_t wrong = (uint8_t)~fixture.here.image[GUARD];
+	struct pier_gather byte;
+	struct pier_remote place;
+
+	fixture.gpu->before_copy = NULL;
+	expect_ok(pier_buffer_copy_to(fixture.here.buffer, 0, &wrong, 1));
+	expect_ok(pier_mr_gather(fixture.here.mrs[1], pier_mr_iova(fixture.here.mrs[1]),
+				 1, &byte));
+	expect_ok(pier_remote_sub(&fixture.remotes[0], GUARD, 1, &place));
+	expect_ok(
+		pier_channel_write(fixture.here.channels[1], &byte, 1, &place, PATIENT));
+}
+
+static void receiver_judges_what_was_copied(void **state)
+{
+	struct pier_transfer_attr attr;
+	struct pier_receiver_attr receiving;
+
+	(void)state;
+	for (int spoiled = 0; spoiled < 2; spoiled++) {
+		int sent = 0, came = 0;
+
+		make_rails(2, false, true);
+		attr = attr_of(1, CHUNK);
+		attr.flags = PIER_TRANSFER_ANNOUNCE | PIER_TRANSFER_DIGEST;
+		shuffle();
+		pier_receiver_attr_init(&receiving);
+		receiving.rails = fixture.receiver_rails;
+		receiving.rail_count = 1;
+		receiving.length = CHUNK;
+		receiving.flags = PIER_TRANSFER_DIGEST;
+		expect_ok(pier_receiver_create(&receiving, &fixture.receiver));
+		begin(&attr);
+		while (sent == 0)
+			sent = pier_transfer_progress(fixture.transfer);
+		fixture.gpu->before_copy = spoiled ? spoil_bounce_buffer : NULL;
+		while (came == 0)
+			came = pier_receiver_progress(fixture.receiver);
+		assert_int_equal(sent, 1);
+		expect_result(came, spoiled ? -EBADMSG : 1);
+		if (!spoiled)
+			expect_moved(CHUNK, false);
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -423,6 +534,9 @@ int main(void)
 		CASE(survives_a_dead_rail),
 		CASE(copies_once_although_the_queue_is_full),
 		CASE(moves_partly_bounced_regions),
+		CASE(moves_device_memory_with_digests),
+		CASE(digest_covers_the_copy),
+		CASE(receiver_judges_what_was_copied),
 	};
 
 	return cmocka_run_group_tests_name("bounce", tests, make_folder, remove_folder);
