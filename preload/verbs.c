@@ -91,47 +91,43 @@ static inline bool passes(void)
 	return !is_active() || preload_depth > 0;
 }
 
-/* Of the first object alone, which has the count of all. */
-static int read_count(struct dl_phdr_info *info, size_t size, void *ret_count)
+/* A call of the program's. */
+struct call {
+	struct preload_request request;
+	struct ibv_mr *(*ask)(const struct call *call); /* calls libibverbs' own */
+};
+
+/*
+ * One, and how many libraries were loaded after the first `last`. Of the first object
+ * alone, which has the count of all.
+ */
+static int count_more(struct dl_phdr_info *info, size_t size, void *last)
 {
 	(void)size;
-	*(unsigned long long *)ret_count = info->dlpi_adds;
-	return 1;
+	return 1 + (int)(info->dlpi_adds - (uintptr_t)last);
 }
 
-/* See preload_search_driver(). While no library is loaded, nothing is searched. */
-static inline bool may_be_device(void)
-{
-	static atomic_ullong searched;
-	unsigned long long last = atomic_load_explicit(&searched, memory_order_relaxed);
-	unsigned long long count;
+static atomic_ullong searched;
 
-	if (last == PRELOAD_FOUND)
-		return true;
-	dl_iterate_phdr(read_count, &count);
-	return count != last && preload_search_driver(count, &searched);
+static __attribute__((noinline)) bool search_driver(void)
+{
+	read_state();
+	return preload_search_driver((unsigned int)dl_iterate_phdr(count_more, NULL) - 1,
+				     &searched);
 }
 
 /*
- * The same for a registration, which is most often one of host memory. libibverbs calls
- * its own ibv_reg_mr_iova2() by its name, so it comes here again, deeper.
+ * See preload_search_driver(). While no library is loaded, nothing is searched. The first
+ * search reads the state, too, which other threads then need not.
  */
-static inline bool passes_memory(void)
+static inline bool may_be_device(void)
 {
-	/* Not next.reg_mr: another thread may be looking up the rest. */
-	if (atomic_load_explicit(&state, memory_order_acquire) == UNKNOWN)
-		read_state();
-	return preload_depth > 0 || !may_be_device();
-}
+	unsigned long long last = atomic_load_explicit(&searched, memory_order_acquire);
 
-#define DEEPER(call)                   \
-	__extension__({                \
-		struct ibv_mr *result; \
-		preload_depth++;       \
-		result = call;         \
-		preload_depth--;       \
-		result;                \
-	})
+	return last == PRELOAD_FOUND ||
+	       (dl_iterate_phdr(count_more, (void *)(uintptr_t)last) != 1 &&
+		search_driver());
+}
 
 static uint64_t now(void)
 {
@@ -141,22 +137,18 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-typedef struct ibv_mr *registrar(const struct preload_request *request,
-				 const void *original);
-
 /*
  * Make the program's own call, which succeeds if the kernel has peer memory. If it fails,
  * the program gets its errno, and not that of the dma-buf.
  */
-static struct ibv_mr *register_without(const struct preload_request *request,
-				       struct preload_facts *facts, registrar *ask,
-				       const void *original, int *ret_error)
+static struct ibv_mr *register_without(const struct call *call,
+				       struct preload_facts *facts, int *ret_error)
 {
 	struct ibv_mr *mr = NULL;
 
 	errno = EFAULT; /* of ib_umem_get() for an address that no page has */
 	if (!pier_switched_off("PIER_PEERMEM"))
-		mr = ask(request, original);
+		mr = call->ask(call);
 	*ret_error = mr ? 0 : pier_last_errno();
 	facts->path = mr ? "peer memory" : "";
 	preload_complain(mr ? "registered as peer memory" : "not registered",
@@ -164,8 +156,7 @@ static struct ibv_mr *register_without(const struct preload_request *request,
 	return mr;
 }
 
-static __attribute__((noinline)) struct ibv_mr *register_device(
-	const struct preload_request *request, registrar *ask, const void *original)
+static __attribute__((noinline)) struct ibv_mr *register_device(const struct call *call)
 {
 	bool reports = preload_reports();
 	uint64_t began = reports ? now() : 0;
@@ -174,81 +165,93 @@ static __attribute__((noinline)) struct ibv_mr *register_device(
 	enum preload_outcome outcome;
 	int before = errno, error = 0;
 
-	preload_depth++;
-	outcome = preload_register(request, &mr, reports ? &facts : NULL);
+	outcome = preload_register(&call->request, &mr, reports ? &facts : NULL);
 	if (outcome == PRELOAD_HOST) {
 		errno = before;
-		mr = ask(request, original);
+		return call->ask(call);
 	}
 	if (outcome == PRELOAD_FAILED)
-		mr = register_without(request, &facts, ask, original, &error);
-	if (outcome != PRELOAD_HOST && reports)
-		preload_report(request, &facts, now() - began, error,
+		mr = register_without(call, &facts, &error);
+	if (reports)
+		preload_report(&call->request, &facts, now() - began, error,
 			       outcome == PRELOAD_FAILED ? pier_error_message() : "");
-	preload_depth--;
-	if (outcome != PRELOAD_HOST)
-		errno = error ? error : before;
+	errno = error ? error : before;
 	return mr;
 }
 
-static struct ibv_mr *ask_reg_mr(const struct preload_request *request,
-				 const void *original)
+/*
+ * Most often it is host memory. libibverbs calls its own ibv_reg_mr_iova2() by its name,
+ * which passes, deeper. Inline: what a registration of host memory costs is counted.
+ */
+static inline __attribute__((always_inline)) struct ibv_mr *register_memory(
+	const struct call *call)
 {
-	(void)original;
-	return next.reg_mr(request->pd, request->addr, request->length, request->access);
+	struct ibv_mr *mr;
+
+	preload_depth++;
+	mr = may_be_device() ? register_device(call) : call->ask(call);
+	preload_depth--;
+	return mr;
+}
+
+static struct ibv_mr *ask_reg_mr(const struct call *call)
+{
+	const struct preload_request *r = &call->request;
+
+	return next.reg_mr(r->pd, r->addr, r->length, r->access);
 }
 
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (passes_memory())
-		return DEEPER(next.reg_mr(pd, addr, length, access));
-	return register_device(
-		&(struct preload_request){ pd, addr, length, (uintptr_t)addr, access },
-		ask_reg_mr, NULL);
+	if (preload_depth > 0)
+		return next.reg_mr(pd, addr, length, access);
+	return register_memory(&(struct call){
+		{ pd, addr, length, (uintptr_t)addr, access }, .ask = ask_reg_mr });
 }
 
-static struct ibv_mr *ask_reg_mr_iova(const struct preload_request *request,
-				      const void *original)
+static struct ibv_mr *ask_reg_mr_iova(const struct call *call)
 {
-	(void)original;
-	return next.reg_mr_iova(request->pd, request->addr, request->length,
-				request->iova, request->access);
+	const struct preload_request *r = &call->request;
+
+	return next.reg_mr_iova(r->pd, r->addr, r->length, r->iova, r->access);
 }
 
 #undef ibv_reg_mr_iova
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 			       uint64_t iova, int access)
 {
-	if (passes_memory())
-		return DEEPER(next.reg_mr_iova(pd, addr, length, iova, access));
-	return register_device(
-		&(struct preload_request){ pd, addr, length, iova, access },
-		ask_reg_mr_iova, NULL);
+	if (preload_depth > 0)
+		return next.reg_mr_iova(pd, addr, length, iova, access);
+	return register_memory(&(struct call){ { pd, addr, length, iova, access },
+					       .ask = ask_reg_mr_iova });
 }
 
-static struct ibv_mr *ask_reg_mr_iova2(const struct preload_request *request,
-				       const void *original)
+static struct ibv_mr *ask_reg_mr_iova2(const struct call *call)
 {
-	(void)original;
-	return next.reg_mr_iova2(request->pd, request->addr, request->length,
-				 request->iova, (unsigned int)request->access);
+	const struct preload_request *r = &call->request;
+
+	return next.reg_mr_iova2(r->pd, r->addr, r->length, r->iova,
+				 (unsigned int)r->access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, unsigned int access)
 {
-	if (passes_memory())
+	if (preload_depth > 0)
 		return next.reg_mr_iova2(pd, addr, length, iova, access);
-	return register_device(
-		&(struct preload_request){ pd, addr, length, iova, (int)access },
-		ask_reg_mr_iova2, NULL);
+	return register_memory(&(struct call){ { pd, addr, length, iova, (int)access },
+					       .ask = ask_reg_mr_iova2 });
 }
 
-static struct ibv_mr *ask_reg_mr_ex(const struct preload_request *request,
-				    const void *original)
+struct call_ex {
+	struct call call;
+	struct mr_init_attr *attr;
+};
+
+static struct ibv_mr *ask_reg_mr_ex(const struct call *call)
 {
-	return next.reg_mr_ex(request->pd, (struct mr_init_attr *)original);
+	return next.reg_mr_ex(call->request.pd, ((const struct call_ex *)call)->attr);
 }
 
 /*
@@ -260,19 +263,19 @@ struct ibv_mr *reg_mr_ex(struct ibv_pd *pd,
 
 struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct mr_init_attr *attr)
 {
-	struct preload_request request;
-	bool alone = passes_memory();
+	struct call_ex ex = { .call.ask = ask_reg_mr_ex, .attr = attr };
+	bool alone = passes();
 
 	if (!next.reg_mr_ex)
 		return pier_null_with(-EOPNOTSUPP);
 	if (alone || (attr->comp_mask & ~(uint32_t)HAS_IOVA) != (HAS_ACCESS | HAS_ADDR))
 		return next.reg_mr_ex(pd, attr);
-	request = (struct preload_request){
+	ex.call.request = (struct preload_request){
 		pd,	      (void *)(uintptr_t)attr->addr,
 		attr->length, attr->comp_mask & HAS_IOVA ? attr->iova : attr->addr,
 		attr->access,
 	};
-	return register_device(&request, ask_reg_mr_ex, attr);
+	return register_memory(&ex.call);
 }
 
 /*
