@@ -108,7 +108,7 @@ struct pier_channel_attr {
 	 * The CPU copies sends and writes of up to this many bytes when they are
 	 * posted, so the caller may change the memory at once. Memory that the CPU does
 	 * not find at the region's iova is not copied: that of a GPU, a bounce buffer,
-	 * an fd of a dma-buf, ranges joined under one key, or any with another iova.
+	 * an fd of a dma-buf, parts under one key, or any with another iova.
 	 * Its requests are posted like longer ones. 0: no inline data. Unset: 0.
 	 */
 	uint32_t max_inline;

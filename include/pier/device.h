@@ -83,8 +83,8 @@ struct pier_device_attr {
 	 */
 	uint32_t max_requested_key;
 	/**
-	 * The most ranges that the device joins under one key; 0 or 1: none. Indirect
-	 * keys, which join parts, do not count: pier_mr_reg_attr().
+	 * The most parts that fit under one indirect key: pier_mr_reg_attr(). On mlx5
+	 * that of NICs with requests of 1024 bytes. 0: the device has no such keys.
 	 */
 	uint32_t max_joined_ranges;
 };

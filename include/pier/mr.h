@@ -280,7 +280,7 @@ enum pier_addressing {
 
 /** Where a region may be divided into parts. */
 enum pier_split {
-	/** Between ranges, if the device cannot cover all of them with one key. */
+	/** Between ranges, unless one dma-buf or a requested key covers all of them. */
 	PIER_SPLIT_SEAMS = 0,
 	/**
 	 * Also within a range that is longer than the device's max_mr_size, or whose
@@ -290,8 +290,8 @@ enum pier_split {
 	PIER_SPLIT_PIECES = 1,
 	/**
 	 * Nowhere: the registration gives one key or fails with -EOPNOTSUPP. On mlx5
-	 * with PIER_ADDRESSING_ZERO_BASED, one indirect key can cover several ranges,
-	 * and all segments of a range; see pier_mr_reg_attr().
+	 * and soft0, with PIER_ADDRESSING_ZERO_BASED, one indirect key can cover several
+	 * ranges, and all segments of a range; see pier_mr_reg_attr().
 	 */
 	PIER_SPLIT_NEVER = 2,
 };
@@ -408,18 +408,20 @@ static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
  * are special cases of this one.
  *
  * The ranges follow each other in one address space and may be of different sources.
- * They share one key if the device joins ranges itself (soft0). They also share one if
- * they are whole pages of memfd buffers, the device accepts dma-bufs, and /dev/udmabuf
- * can join memfds. Otherwise each range becomes a part of the region, if `split` allows
- * this.
+ * They share a requested key. They also share one if they are whole pages of memfd
+ * buffers, the device accepts dma-bufs, and /dev/udmabuf can join memfds. Otherwise each
+ * range becomes a part of the region, if `split` allows this.
  *
- * With PIER_SPLIT_NEVER and PIER_ADDRESSING_ZERO_BASED, mlx5 makes an indirect key over
- * the keys of such parts: of ranges, and of the segments of a range that its driver does
- * not export as one dma-buf (PyTorch's expandable segments). The addresses of the region
- * then begin at exactly 0. This needs an active port, and takes one queue pair for the
- * time of the call; one request must have room for all parts, which is 52 with requests
- * of 1024 bytes (a part of more than 1 GiB counts once for each GiB). MW_BIND,
- * ON_DEMAND and TPH hints are not possible. It has never run on a hardware NIC.
+ * With PIER_SPLIT_NEVER and PIER_ADDRESSING_ZERO_BASED, mlx5 and soft0 make an indirect
+ * key over the keys of such parts: of ranges, and of the segments of a range that its
+ * driver does not export as one dma-buf (PyTorch's expandable segments). The addresses
+ * of the region then begin at exactly 0. This needs an active port, and takes one queue
+ * pair for the time of the call. One request must have room for all parts
+ * (`max_joined_ranges` of struct pier_device_attr): it is inline, and of the 1024 bytes
+ * that mlx5's requests have, 192 are taken (_sq_overhead() in libmlx5), so 52 entries of
+ * 16 bytes are left; soft0 has the same limit. A part of more than 1 GiB needs one for
+ * each GiB. MW_BIND, ON_DEMAND and TPH hints are not possible. It has never run on a
+ * hardware NIC.
  *
  * attr  borrowed for the call, as are the ranges
  *

@@ -421,7 +421,9 @@ int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_a
 	attr.on_demand = !(device->lacking_access & PIER_ACCESS_ON_DEMAND);
 	attr.counters = device->provider->bind_counter != NULL;
 	attr.max_requested_key = device->provider->max_key;
-	attr.max_joined_ranges = device->provider->max_parts;
+	attr.max_joined_ranges = pier_can_join(device->provider, device->context)
+					 ? PIER_JOIN_PARTS
+					 : 0;
 	pier_write_extensible(&attr, sizeof(attr), ret_attr, size);
 	return 0;
 }

@@ -96,6 +96,7 @@ enum {
 /* rxe is known by its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h). */
 bool pier_is_rxe(const struct ibv_device_attr *limits);
 
+struct pier_loop;
 struct pier_read_back;
 
 struct pier_device {
@@ -153,6 +154,7 @@ struct pier_pd {
 	atomic_uint far_count;			  /* without `lock` */
 	pthread_mutex_t read_back_lock;
 	struct pier_read_back *read_back; /* of loop.c, or NULL; under its lock */
+	struct pier_loop *left_loops;	  /* that were not destroyed; under that lock */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
 	 * channel: held for what region/mr.h says.

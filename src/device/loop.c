@@ -21,7 +21,8 @@ struct pier_loop {
 	struct ibv_qp *qp;
 	struct ibv_port_attr port;
 	uint8_t port_number;
-	int64_t deadline; /* of the call: see core/deadline.h */
+	int64_t deadline;	/* of the call: see core/deadline.h */
+	struct pier_loop *next; /* of those that are left in a protection domain */
 };
 
 struct pier_read_back {
@@ -54,6 +55,19 @@ static int start_read_back(struct pier_pd *pd, int64_t deadline)
 	return error;
 }
 
+static void end_read_back(struct pier_pd *pd)
+{
+	struct pier_read_back *reader = pd->read_back;
+
+	if (!reader)
+		return;
+	pier_loop_destroy(reader->loop);
+	if (reader->mr)
+		pd->device->provider->dereg_mr(reader->mr);
+	free(reader);
+	pd->read_back = NULL;
+}
+
 static int read_byte(struct pier_pd *pd, struct ibv_sge *byte)
 {
 	int64_t deadline = pier_deadline(TIMEOUT_MS);
@@ -64,7 +78,7 @@ static int read_byte(struct pier_pd *pd, struct ibv_sge *byte)
 				      (uintptr_t)&pd->read_back->byte,
 				      pd->read_back->mr->rkey, deadline);
 	if (error)
-		pier_end_read_back(pd);
+		end_read_back(pd);
 	return error;
 }
 
@@ -82,17 +96,15 @@ int pier_read_back(struct pier_pd *pd, uint32_t lkey, uint64_t address)
 	return 0;
 }
 
-void pier_end_read_back(struct pier_pd *pd)
+void pier_end_loops(struct pier_pd *pd)
 {
-	struct pier_read_back *reader = pd->read_back;
+	struct pier_loop *loop;
 
-	if (!reader)
-		return;
-	pier_loop_destroy(reader->loop);
-	if (reader->mr)
-		pd->device->provider->dereg_mr(reader->mr);
-	free(reader);
-	pd->read_back = NULL;
+	end_read_back(pd);
+	while ((loop = pd->left_loops)) {
+		pd->left_loops = loop->next;
+		pier_loop_destroy(loop);
+	}
 }
 
 enum {
@@ -104,14 +116,19 @@ enum {
 static int find_port(struct pier_loop *loop)
 {
 	const struct pier_device *device = loop->device;
+	int error, last = 0;
 
+	pier_clear_error();
 	for (unsigned int port = 1; port <= device->limits.phys_port_cnt; port++) {
 		loop->port_number = (uint8_t)port;
-		if (device->provider->query_port(device->context, loop->port_number,
-						 &loop->port) == 0 &&
-		    loop->port.state == IBV_PORT_ACTIVE)
+		error = device->provider->query_port(device->context, loop->port_number,
+						     &loop->port);
+		if (!error && loop->port.state == IBV_PORT_ACTIVE)
 			return 0;
+		last = error ? error : last;
 	}
+	if (last)
+		return pier_fail_because(last, "query a port of %s", device->name);
 	return pier_fail(ENETDOWN, "no port of %s is active", device->name);
 }
 
@@ -136,6 +153,11 @@ static int create_objects(struct pier_loop *loop, struct ibv_pd *pd, uint32_t pa
 	errno = 0;
 	loop->qp = parts ? device->provider->create_join_qp(pd, &init, parts)
 			 : pier_create_direct_qp(device->provider, pd, &init);
+	if (!loop->qp && parts > PIER_JOIN_PARTS && errno == EINVAL)
+		return pier_fail(EINVAL,
+				 "%s has no room for them in one request (%d fit in 1024 "
+				 "bytes)",
+				 device->name, PIER_JOIN_PARTS);
 	if (!loop->qp)
 		return pier_fail_because(pier_last_errno(), "create a queue pair");
 	return 0;
@@ -305,7 +327,8 @@ static int wait_for_completion(struct pier_loop *loop)
 		now = pier_now();
 	}
 	if (count < 0)
-		return pier_fail(EIO, "ibv_poll_cq() fails");
+		return pier_fail(
+			EIO, "poll the completion queue: ibv_poll_cq returned %d", count);
 	if (completion.status != IBV_WC_SUCCESS)
 		return pier_fail(EIO,
 				 "a request to itself completes with the error %d (%s), "
@@ -336,6 +359,34 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 	return wait_for_completion(loop);
 }
 
+/* 0 or a positive errno; the rest can be destroyed by a later call. */
+static int destroy_objects(struct pier_loop *loop)
+{
+	const struct pier_provider *provider = loop->device->provider;
+	int error = loop->qp ? provider->destroy_qp(loop->qp) : 0;
+
+	if (error)
+		return error;
+	loop->qp = NULL;
+	error = loop->cq ? provider->destroy_cq(loop->cq) : 0;
+	if (!error)
+		loop->cq = NULL;
+	return error;
+}
+
+/* What is not destroyed now is left to the end of the protection domain. */
+static void leave_loop(struct pier_pd *pd, struct pier_loop *loop)
+{
+	if (destroy_objects(loop) == 0) {
+		free(loop);
+		return;
+	}
+	pthread_mutex_lock(&pd->read_back_lock);
+	loop->next = pd->left_loops;
+	pd->left_loops = loop;
+	pthread_mutex_unlock(&pd->read_back_lock);
+}
+
 int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t count,
 		   int access, struct ibv_mr **ret_mr)
 {
@@ -353,7 +404,7 @@ int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t cou
 	error = mr ? wait_for_completion(loop)
 		   : pier_fail_because(pier_last_errno(), "create an indirect key");
 	/* First the queue pair, so that no request is left that uses the key. */
-	pier_loop_destroy(loop);
+	leave_loop(pd, loop);
 	if (error && mr && provider->unjoin_mrs(mr))
 		pier_warning("%s does not destroy an indirect key", pd->device->name);
 	if (!error)
@@ -363,16 +414,11 @@ int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t cou
 
 void pier_loop_destroy(struct pier_loop *loop)
 {
-	const struct pier_provider *provider;
-	int error = 0;
+	int error;
 
 	if (!loop)
 		return;
-	provider = loop->device->provider;
-	if (loop->qp)
-		error = provider->destroy_qp(loop->qp);
-	if (!error && loop->cq)
-		error = provider->destroy_cq(loop->cq);
+	error = destroy_objects(loop);
 	if (error)
 		pier_warning("%s does not destroy a queue pair: error %d",
 			     loop->device->name, error);

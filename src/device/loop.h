@@ -16,8 +16,11 @@
  */
 int pier_read_back(struct pier_pd *pd, uint32_t lkey, uint64_t address);
 
-/* Destroy the queue pair, if there is one. No other thread uses the domain. */
-void pier_end_read_back(struct pier_pd *pd);
+/*
+ * Destroy that queue pair, and those that pier_loop_join() could not destroy. No other
+ * thread uses the domain.
+ */
+void pier_end_loops(struct pier_pd *pd);
 
 /*
  * A queue pair that is connected to itself, so that a NIC reads and writes memory of
@@ -32,8 +35,9 @@ struct pier_loop;
  * pd        of the device, and of all regions that requests use
  * deadline  for trying GIDs, as of pier_deadline(); a call to the driver is not cut short
  *
- * Errors: -ENETDOWN no port is active; -EHOSTUNREACH; others of the verbs: the device has
- * no reliable queue pairs, or none that it connects to itself.
+ * Errors: -ENETDOWN no port is active; those of ibv_query_port(3); -EHOSTUNREACH; others
+ * of the verbs: the device has no reliable queue pairs, or none that it connects to
+ * itself.
  */
 int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
 		     struct pier_loop **ret_loop);
@@ -60,8 +64,9 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
  *
  * parts  the bytes under the key, in order, by the regions' lkeys and addresses
  *
- * Errors: those of pier_loop_create() and pier_loop_run(); others of the provider.
- * Nothing is left behind.
+ * Errors: those of pier_loop_create() and pier_loop_run(); -EINVAL one request has no
+ * room for the parts; others of the provider. Nothing is left behind, but a queue pair
+ * that is not destroyed stays until pier_end_loops().
  */
 int pier_loop_join(struct pier_pd *pd, const struct ibv_sge *parts, uint32_t count,
 		   int access, struct ibv_mr **ret_mr);

@@ -103,7 +103,7 @@ int pier_pd_dealloc(struct pier_pd *pd)
 		return error;
 	if (atomic_load(&pd->children))
 		return refuse_to_dealloc(pd);
-	pier_end_read_back(pd);
+	pier_end_loops(pd);
 	pier_clear_error();
 	error = pd->borrowed ? 0 : pd->device->provider->dealloc_pd(pd->pd);
 	if (error)

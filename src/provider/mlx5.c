@@ -8,6 +8,7 @@
 #include <pier/backend.h>
 
 #include "mlx5.h"
+#include "provider.h"
 
 /*
  * The functions of libmlx5 beyond verbs, found at run time: few machines have the
@@ -28,9 +29,6 @@ enum {
 	WITH_MR_LIST = 1 << 1,
 	/* MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT. */
 	INDIRECT = 1 << 0,
-	/* All that mlx5_send_wr_set_mkey_access_flags() accepts. */
-	JOIN_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-		      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 	/* Of struct mlx5_wqe_data_seg and mlx5_wqe_inl_data_seg, in bytes. */
 	ENTRY_SIZE = 16,
 	INLINE_HEADER = 4,
@@ -236,8 +234,8 @@ static int post_join(struct ibv_qp *qp, struct mkey *mkey, const struct ibv_sge 
 	ibv_wr_start(extended);
 	extended->wr_id = 0;
 	extended->wr_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
-	join->wr_mr_list(join, mkey, (uint32_t)(access & JOIN_ACCESS), (uint16_t)count,
-			 (struct ibv_sge *)parts);
+	join->wr_mr_list(join, mkey, (uint32_t)(access & PIER_JOIN_ACCESS),
+			 (uint16_t)count, (struct ibv_sge *)parts);
 	return ibv_wr_complete(extended);
 }
 

@@ -70,6 +70,18 @@ struct pier_reg_attr {
 	struct ibv_dmah *dmah;
 };
 
+enum {
+	/*
+	 * The parts of an indirect key that one request of 1024 bytes, as mlx5 NICs have
+	 * them, has room for: it has 192 bytes more (_sq_overhead() in libmlx5's
+	 * verbs.c), and 16 for each entry of its list. soft0 has the same limit.
+	 */
+	PIER_JOIN_PARTS = 52,
+	/* All that mlx5_send_wr_set_mkey_access_flags() accepts. */
+	PIER_JOIN_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+};
+
 /*
  * The interface to a NIC: a table of libibverbs' own functions. Each member has the
  * signature, the return value and the errno of the libibverbs function of its name; see
@@ -87,7 +99,7 @@ struct pier_provider {
 	bool takes_memfd;
 	/* Whenever a post fails, pier_fail() has given the reason. */
 	bool explains_posts;
-	/* The most pieces that reg_parts() joins; 0 if there is no reg_parts(). */
+	/* The most pieces that reg_parts() takes; 0 if there is no reg_parts(). */
 	uint32_t max_parts;
 	/*
 	 * reg_parts() uses keys from 1 to this only for callers that ask for one of
@@ -175,12 +187,12 @@ struct pier_provider {
 	int (*dealloc_mw)(struct ibv_mw *mw);
 
 	/*
-	 * Beyond verbs, and NULL if the device cannot do it: a region with one key of
-	 * several pieces of memory, of any kinds, which follow each other from iova on
-	 * in one flat address space; or of one piece, with a key that the caller
-	 * chooses. The parts and the key are read during the call only, and an fd can be
-	 * closed after it. The addr of the result is that of the first piece: the
-	 * address of host memory, or the offset in an fd.
+	 * Beyond verbs, and NULL if the device cannot do it: a region under a key that
+	 * the caller chooses, of one or several pieces of memory, of any kinds, which
+	 * follow each other from iova on in one flat address space. Without a chosen key,
+	 * several pieces are for join_mrs(). The parts and the key are read during the
+	 * call only, and an fd can be closed after it. The addr of the result is that of
+	 * the first piece: the address of host memory, or the offset in an fd.
 	 *
 	 * One piece follows the page rule of reg_mr() and reg_dmabuf_mr() (addr or
 	 * offset and iova agree modulo the page); several pieces may begin anywhere.
@@ -202,13 +214,14 @@ struct pier_provider {
 
 	/*
 	 * Beyond verbs: one more key for regions of one protection domain, whose bytes
-	 * follow each other from address 0 on under it (an indirect key of mlx5). All are
-	 * NULL if the provider has no such keys.
+	 * follow each other from address 0 on under it (an indirect key of mlx5; soft0
+	 * keeps to the same rules). All are NULL if the provider has no such keys.
 	 *
 	 * can_join: whether the device may have them.
 	 *
 	 * create_join_qp: create_qp() of a queue pair that join_mrs() uses, for at most
-	 * `count` parts; EINVAL if these are too many for one request.
+	 * `count` parts; EINVAL if these are too many for one request. There is always
+	 * room for PIER_JOIN_PARTS of them, except on NICs whose requests are short.
 	 *
 	 * join_mrs: makes the key and posts the one request that gives it its bytes, on a
 	 * queue pair in RTS. The key works as soon as that request has completed without
@@ -299,6 +312,12 @@ static inline struct ibv_qp *pier_create_direct_qp(const struct pier_provider *p
 {
 	return provider->create_direct_qp ? provider->create_direct_qp(pd, attr)
 					  : provider->create_qp(pd, attr);
+}
+
+static inline bool pier_can_join(const struct pier_provider *provider,
+				 struct ibv_context *context)
+{
+	return provider->can_join && provider->can_join(context);
 }
 
 extern const struct pier_provider pier_verbs_provider;

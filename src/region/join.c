@@ -93,7 +93,7 @@ static enum pier_path common_path(const struct join *join)
 }
 
 static int register_join(const struct pier_mr *region, const struct join *join,
-			 uint32_t key, struct pier_mr_part *ret_part)
+			 struct pier_mr_part *ret_part)
 {
 	const struct pier_provider *provider = region->pd->device->provider;
 	struct pier_mr_part part = {
@@ -105,7 +105,7 @@ static int register_join(const struct pier_mr *region, const struct join *join,
 	pier_clear_error();
 	errno = 0;
 	part.mr = provider->reg_parts(region->pd->pd, join->parts, join->count, part.iova,
-				      region->access, key ? &key : NULL);
+				      region->access, &region->requested_key);
 	if (!part.mr)
 		return pier_fail_registration(pier_last_errno(), region->pd,
 					      region->length, part.path);
@@ -113,8 +113,9 @@ static int register_join(const struct pier_mr *region, const struct join *join,
 	return 0;
 }
 
-static int check_key(const struct pier_mr *region, uint32_t key)
+static int check_key(const struct pier_mr *region)
 {
+	uint32_t key = region->requested_key;
 	const struct pier_device *device = region->pd->device;
 
 	if (device->provider->max_key == 0)
@@ -124,7 +125,8 @@ static int check_key(const struct pier_mr *region, uint32_t key)
 	if (key > device->provider->max_key)
 		return pier_fail(EKEYREJECTED, "key %u is not in 1 to %u, those of %s",
 				 key, device->provider->max_key, device->name);
-	if (!pier_device_joins(region))
+	if (region->range_count > device->provider->max_parts ||
+	    region->length > device->limits.max_mr_size)
 		return pier_fail(E2BIG,
 				 "%u ranges of %" PRIu64 " bytes are more than %s puts "
 				 "under one key",
@@ -134,9 +136,8 @@ static int check_key(const struct pier_mr *region, uint32_t key)
 
 int pier_join_by_device(const struct pier_mr *region, struct pier_mr_part *ret_part)
 {
-	uint32_t key = region->requested_key;
 	struct join join;
-	int error = key ? check_key(region, key) : 0;
+	int error = check_key(region);
 
 	if (!error)
 		error = new_join(region, &join);
@@ -145,13 +146,11 @@ int pier_join_by_device(const struct pier_mr *region, struct pier_mr_part *ret_p
 	for (uint32_t i = 0; i < region->range_count && !error; i++)
 		error = add_to_join(&join, region, &region->ranges[i].range);
 	if (!error)
-		error = register_join(region, &join, key, ret_part);
+		error = register_join(region, &join, ret_part);
 	/* The region has its own references to the dma-bufs. */
 	free_join(&join);
-	/* The ranges may still be registered as parts, by segments or on other paths. */
-	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
-		return pier_fail(EOPNOTSUPP, "%s", pier_error_message());
-	return error;
+	return error == -EXDEV ? pier_fail(EOPNOTSUPP, "%s", pier_error_message())
+			       : error;
 }
 
 /* The whole pages around the ranges. */
@@ -256,11 +255,13 @@ static uint32_t list_entries(const struct pier_mr *region, struct ibv_sge *ret_e
 	return count;
 }
 
-/* Flushes and copies are those of one part: see sync.c. */
-static int check_parts(const struct pier_mr *region)
+/*
+ * Flushes and copies are those of one part: see sync.c. Memory whose driver has no choice
+ * of mappings goes with any.
+ */
+static int find_mapping(const struct pier_mr *region, enum pier_mapping *ret_mapping)
 {
-	const struct pier_mr_part *first = &region->parts[0];
-
+	*ret_mapping = PIER_MAPPING_AUTO;
 	for (uint32_t i = 0; i < region->part_count; i++) {
 		const struct pier_mr_part *part = &region->parts[i];
 
@@ -269,11 +270,14 @@ static int check_parts(const struct pier_mr *region)
 					 "%u parts under one key: the memory at offset "
 					 "%" PRIu64 " is reached by a bounce buffer",
 					 region->part_count, part->start);
-		if (part->mapping != first->mapping)
+		if (part->mapping == PIER_MAPPING_AUTO)
+			continue;
+		if (*ret_mapping != PIER_MAPPING_AUTO && part->mapping != *ret_mapping)
 			return pier_fail(EOPNOTSUPP,
 					 "%u parts under one key: their dma-bufs have "
 					 "several mappings",
 					 region->part_count);
+		*ret_mapping = part->mapping;
 	}
 	return 0;
 }
@@ -293,8 +297,9 @@ int pier_join_parts(struct pier_mr *region, enum pier_path path)
 {
 	uint32_t count = list_entries(region, NULL);
 	struct ibv_sge *entries;
+	enum pier_mapping mapping;
 	struct ibv_mr *mr = NULL;
-	int error = check_parts(region);
+	int error = find_mapping(region, &mapping);
 
 	if (error)
 		return error;
@@ -313,7 +318,7 @@ int pier_join_parts(struct pier_mr *region, enum pier_path path)
 		.mr = mr,
 		.length = region->length,
 		.path = path,
-		.mapping = region->parts[0].mapping,
+		.mapping = mapping,
 		.reason = take_reason(region),
 	};
 	region->beneath = region->parts;
@@ -325,8 +330,13 @@ int pier_join_parts(struct pier_mr *region, enum pier_path path)
 
 int pier_fail_to_join(const struct pier_mr *region)
 {
+	const struct pier_device *device = region->pd->device;
+
 	return pier_fail(EOPNOTSUPP,
-			 "%u ranges under one key: %s does not join them, and they are "
+			 "%u ranges under one key: %s does not join them%s, and they are "
 			 "not whole pages of memfds, which /dev/udmabuf would join",
-			 region->range_count, region->pd->device->name);
+			 region->range_count, device->name,
+			 pier_can_join(device->provider, device->context)
+				 ? " with this addressing, access or hint"
+				 : "");
 }

@@ -7,11 +7,11 @@
 /*
  * Register all ranges of a region as one part, under one key.
  *
- * By the device: under the requested key, if there is one. By a dma-buf that a backend
- * makes of the ranges, which are whole pages of memfds (/dev/udmabuf).
+ * By the device: under the requested key. By a dma-buf that a backend makes of the
+ * ranges, which are whole pages of memfds (/dev/udmabuf).
  *
- * Errors: -EOPNOTSUPP the ranges may still be registered as parts; -ENOKEY,
- * -EKEYREJECTED, -E2BIG of the requested key; those of the registration.
+ * Errors: -EOPNOTSUPP; after that of the dma-buf the ranges may still be registered as
+ * parts; -ENOKEY, -EKEYREJECTED, -E2BIG of the requested key; those of the registration.
  */
 int pier_join_by_device(const struct pier_mr *region, struct pier_mr_part *ret_part);
 int pier_join_by_dmabuf(const struct pier_mr *region, struct pier_mr_part *ret_part);

@@ -43,7 +43,7 @@ struct pier_resolved_range {
 /* How the keys of a region come about: see plan.c. */
 enum pier_key_plan {
 	PIER_KEYS_OF_PARTS,   /* each part is registered under a key of its own */
-	PIER_KEY_OF_DEVICE,   /* the device joins the ranges under one key */
+	PIER_KEY_OF_DEVICE,   /* the ranges are registered under the requested key */
 	PIER_KEY_OF_DMABUF,   /* one dma-buf is made of all ranges */
 	PIER_KEY_OVER_PARTS,  /* the device makes one more key over the keys of parts */
 	PIER_KEY_UNAVAILABLE, /* one key is asked for, and nothing joins the ranges */

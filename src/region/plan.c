@@ -336,16 +336,6 @@ static int plan_ranges(struct pier_mr *region, const struct pier_mr_attr *attr)
 	return check_iova(region->iova, region->length);
 }
 
-bool pier_device_joins(const struct pier_mr *region)
-{
-	const struct pier_device *device = region->pd->device;
-
-	/* reg_parts() takes no DMA handle. */
-	return device->provider->reg_parts && region->tph == PIER_TPH_NONE &&
-	       region->range_count <= device->provider->max_parts &&
-	       region->length <= device->limits.max_mr_size;
-}
-
 /* Pages of a memfd throughout; at the seams, up to the edge of a page. */
 static bool has_memfd_pages(const struct pier_mr *region, uint32_t index)
 {
@@ -384,23 +374,28 @@ static bool joins_parts(const struct pier_mr *region, enum pier_addressing addre
 	return region->split == PIER_SPLIT_NEVER && region->tph == PIER_TPH_NONE &&
 	       addressing == PIER_ADDRESSING_ZERO_BASED &&
 	       !(region->access & (PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND)) &&
-	       device->provider->can_join && device->provider->can_join(device->context);
+	       pier_can_join(device->provider, device->context);
 }
 
-/* Use one key if possible. Only a device can honour a requested key. */
+/*
+ * Use one key if possible; an indirect key must be asked for. Only a device can honour a
+ * requested key. A dma-buf that /dev/udmabuf makes can have more ranges than an indirect
+ * key.
+ */
 static enum pier_key_plan plan_keys(const struct pier_mr *region,
 				    enum pier_addressing addressing)
 {
+	bool joins = joins_parts(region, addressing);
+
 	if (region->requested_key)
 		return PIER_KEY_OF_DEVICE;
+	if (joins && region->range_count <= PIER_JOIN_PARTS)
+		return PIER_KEY_OVER_PARTS;
 	if (region->range_count == 1)
-		return joins_parts(region, addressing) ? PIER_KEY_OVER_PARTS
-						       : PIER_KEYS_OF_PARTS;
-	if (pier_device_joins(region))
-		return PIER_KEY_OF_DEVICE;
+		return PIER_KEYS_OF_PARTS;
 	if (can_be_one_dmabuf(region))
 		return PIER_KEY_OF_DMABUF;
-	if (joins_parts(region, addressing))
+	if (joins)
 		return PIER_KEY_OVER_PARTS;
 	return region->split == PIER_SPLIT_NEVER ? PIER_KEY_UNAVAILABLE
 						 : PIER_KEYS_OF_PARTS;

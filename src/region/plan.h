@@ -20,9 +20,6 @@
 int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr *base, struct pier_mr **ret_region);
 
-/* Whether the device can put all ranges of the region under one key. */
-bool pier_device_joins(const struct pier_mr *region);
-
 /*
  * The kernel's rules for registrations. They are checked before the system call, so
  * that the sentence can name the value and the rule. Each function returns 0 or the

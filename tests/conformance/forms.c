@@ -241,6 +241,7 @@ static void whole_pages_get_one_key(void **state)
 	size_t from = 7;
 
 	attr.range_count = 4;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
 	attr.split = PIER_SPLIT_NEVER;
 	if (!must_join(&world->b)) {
 		expect_result(pier_mr_reg_attr(world->b.pd, &attr, &mr), -EOPNOTSUPP);
@@ -259,6 +260,59 @@ static void whole_pages_get_one_key(void **state)
 	}
 	world_expect(world);
 	expect_ok(pier_mr_dereg(mr));
+}
+
+/*
+ * One key covers memory of two kinds, which begins and ends anywhere. The peer writes and
+ * reads across all seams; at the end nothing is registered any more.
+ */
+static void parts_of_any_kind_get_one_key(void **state)
+{
+	enum {
+		HOST = 1001,
+		FROM = 7
+	};
+	struct world *world = world_connected(state);
+	struct end *end = &world->b;
+	static uint8_t memory[2 * HOST];
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(memory + 1, HOST),
+		pier_mr_range_buffer(end->area.buffer, OFFSET, LENGTH),
+		pier_mr_range_host(memory + HOST + 1, HOST - 1),
+	};
+	const size_t length = HOST + LENGTH + HOST - 1;
+	struct pier_gather source = gather_at(&world->a.area, FROM, length);
+	struct pier_scatter back = scatter_at(&world->a.area, 40000, length);
+	struct pier_mr_attr attr = attr_of(ranges);
+	size_t regions = pier_object_count(PIER_OBJECT_MR);
+	struct pier_device_attr device;
+	struct pier_remote target;
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_device_query(end->device, &device, sizeof(device)));
+	attr.range_count = 3;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
+	attr.split = PIER_SPLIT_NEVER;
+	if (device.max_joined_ranges < 3) {
+		expect_result(pier_mr_reg_attr(end->pd, &attr, &mr), -EOPNOTSUPP);
+		test_assert_sentence("3 ranges under one key");
+		return;
+	}
+	expect_ok(pier_mr_reg_attr(end->pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 1);
+	assert_int_equal(pier_mr_iova(mr), 0);
+	expect_ok(pier_mr_remote(mr, &target));
+	assert_int_equal(target.length, length);
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
+	assert_memory_equal(memory + 1, world->a.area.image + FROM, HOST);
+	assert_memory_equal(memory + HOST + 1, world->a.area.image + FROM + HOST + LENGTH,
+			    HOST - 1);
+	image_copy(&world->b.area, OFFSET, &world->a.area, FROM + HOST, LENGTH);
+	expect_ok(pier_channel_read(world->a.channel, &back, 1, &target, PATIENT));
+	image_copy(&world->a.area, 40000, &world->a.area, FROM, length);
+	world_expect(world);
+	expect_ok(pier_mr_dereg(mr));
+	assert_int_equal(pier_object_count(PIER_OBJECT_MR), regions);
 }
 
 /* The pages have never been touched, and are not accessible yet. */
@@ -332,6 +386,7 @@ int run_form_cases(void)
 		world_case(requested_key_is_used),
 		world_case(peer_writes_into_hinted_region),
 		world_case(whole_pages_get_one_key),
+		world_case(parts_of_any_kind_get_one_key),
 		world_case(on_demand_region_covers_unmapped_pages),
 		world_case(unsupported_access_is_refused),
 	};

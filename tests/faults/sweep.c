@@ -26,7 +26,7 @@ enum {
 /* The objects that exist; NULL: not created, or destroyed. */
 struct script {
 	struct end a, b;
-	struct pier_mr *host, *vector, *part, *cached;
+	struct pier_mr *host, *keyed, *joined, *part, *cached;
 	struct pier_counter *counter;
 	bool bound;
 	struct pier_channel *second;
@@ -45,6 +45,8 @@ static int strikes;
 static char last_strike[256];
 /* Number of queue pairs that were brought to RTR by a second call. */
 static int repeated;
+/* Number of destroyed queues of which a protection domain took care later. */
+static int postponed;
 /* The log of a whole sweep. */
 static char heard[64 * 1024];
 
@@ -66,11 +68,21 @@ static int register_all(struct script *script)
 		pier_mr_range_host(memory[0], LENGTH),
 		pier_mr_range_host(memory[1], LENGTH),
 	};
+	struct pier_mr_attr attr;
 	int error = pier_mr_reg(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
 
+	pier_mr_attr_init(&attr);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.requested_key = NUMBER;
 	if (!error)
-		error = test_reg_mr_vec(pd, ranges, 2, PIER_ACCESS_SHARED,
-					&script->vector);
+		error = pier_mr_reg_attr(pd, &attr, &script->keyed);
+	attr.requested_key = 0;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
+	attr.split = PIER_SPLIT_NEVER;
+	if (!error)
+		error = pier_mr_reg_attr(pd, &attr, &script->joined);
 	if (!error)
 		error = pier_mr_reg_sub(script->host, 1, 7, PIER_ACCESS_REMOTE_READ,
 					&script->part);
@@ -245,7 +257,8 @@ static int give_back(struct script *script)
 	GIVE_BACK(pier_channel_destroy(script->a.channel));
 	script->a.channel = NULL;
 	GIVE_BACK(pier_mr_dereg(script->part));
-	GIVE_BACK(pier_mr_dereg(script->vector));
+	GIVE_BACK(pier_mr_dereg(script->joined));
+	GIVE_BACK(pier_mr_dereg(script->keyed));
 	GIVE_BACK(pier_mr_dereg(script->host));
 	GIVE_BACK(area_close(&script->a.area));
 	GIVE_BACK(pier_pd_dealloc(script->a.pd));
@@ -287,6 +300,12 @@ static bool may_be_passed_over(int failures)
 		repeated++;
 		return true;
 	}
+	/* Those that made the indirect key: pier_loop_join(). */
+	if (failures == 0 &&
+	    (strstr(last_strike, "destroy_qp") || strstr(last_strike, "destroy_cq"))) {
+		postponed++;
+		return true;
+	}
 	return strstr(last_strike, "query_on_demand") || strstr(last_strike, "event");
 }
 
@@ -316,21 +335,41 @@ static int sweep(void **state, const char *word, const char *value, const char *
 static void each_call_fails(void **state)
 {
 	static const char *const calls[] = {
-		"open_device",	 "close_device",	"query_device",
-		"query_port",	 "query_gid",		"query_on_demand",
-		"alloc_pd",	 "dealloc_pd",		"reg_mr",
-		"reg_dmabuf_mr", "reg_parts",		"dereg_mr",
-		"bind_counter",	 "create_comp_channel", "destroy_comp_channel",
-		"create_cq",	 "destroy_cq",		"create_qp",
-		"create_srq",	 "destroy_srq",		"modify_qp",
-		"destroy_qp",	 "get_qp_address",	"set_qp_address",
-		"post_send",	 "post_recv",
+		"open_device",
+		"close_device",
+		"query_device",
+		"query_port",
+		"query_gid",
+		"query_on_demand",
+		"alloc_pd",
+		"dealloc_pd",
+		"reg_mr",
+		"reg_dmabuf_mr",
+		"reg_parts",
+		"dereg_mr",
+		"join_mrs",
+		"unjoin_mrs",
+		"bind_counter",
+		"create_comp_channel",
+		"destroy_comp_channel",
+		"create_cq",
+		"destroy_cq",
+		"create_qp",
+		"create_srq",
+		"destroy_srq",
+		"modify_qp",
+		"destroy_qp",
+		"get_qp_address",
+		"set_qp_address",
+		"post_send",
+		"post_recv",
 	};
 
 	heard[0] = '\0';
-	repeated = 0;
+	repeated = postponed = 0;
 	sweep(state, "call", "=ENOMEM", "strikes");
 	assert_int_equal(repeated, CONNECTED);
+	assert_int_equal(postponed, 2);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		char name[64];
 
@@ -342,18 +381,18 @@ static void each_call_fails(void **state)
 
 static void each_completion_fails(void **state)
 {
-	assert_int_equal(sweep(state, "wc", "=REM_OP_ERR", "0xfa17"), 6);
+	assert_int_equal(sweep(state, "wc", "=REM_OP_ERR", "0xfa17"), 7);
 }
 
 static void each_completion_overruns(void **state)
 {
-	assert_int_equal(sweep(state, "overrun", "", "poll the completion queue"), 6);
+	assert_int_equal(sweep(state, "overrun", "", "poll the completion queue"), 7);
 }
 
 static void each_poll_fails(void **state)
 {
-	/* Each of the five waiting calls polls at least once. */
-	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") >= 5);
+	/* Each of the six waiting calls polls at least once. */
+	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") >= 6);
 }
 
 int main(void)

@@ -274,6 +274,44 @@ static struct ibv_mr *reg_parts(struct ibv_pd *pd, const struct pier_provider_pa
 	return wrap_mr(pd, mr);
 }
 
+/* Of the personas, that of mlx5 is a NIC with indirect keys. */
+static bool can_join(struct ibv_context *ibv)
+{
+	struct fault_context *context = fault_context(ibv);
+	const struct pier_persona *persona = context->plan.persona;
+
+	return (!persona || persona->joins) && context->beneath->can_join(context->under);
+}
+
+/* The request in it is no post of its own. Its completion is one as any other. */
+static struct ibv_mr *join_mrs(struct ibv_qp *qp, const struct ibv_sge *parts,
+			       uint32_t count, int access)
+{
+	struct fault_context *context = fault_context(qp->context);
+	struct fault_mr *mr = fault_allocate(qp->context, FAULT_JOIN_MRS, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->under = context->beneath->join_mrs(fault_qp(qp)->under, parts, count, access);
+	if (!wrap_mr(qp->pd, mr))
+		return NULL;
+	pthread_mutex_lock(&context->lock);
+	fault_qp(qp)->unanswered++;
+	pthread_mutex_unlock(&context->lock);
+	return &mr->ibv;
+}
+
+static int unjoin_mrs(struct ibv_mr *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_mr *mr = fault_mr(ibv);
+	int error = fault_call(context, FAULT_UNJOIN_MRS, unjoin_mrs, mr->under);
+
+	if (!error)
+		free(mr);
+	return error;
+}
+
 static int dereg_mr(struct ibv_mr *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
@@ -352,6 +390,10 @@ static const struct pier_provider everything = {
 	.alloc_dm = alloc_dm,
 	.reg_dm_mr = reg_dm_mr,
 	.reg_parts = reg_parts,
+	.can_join = can_join,
+	.create_join_qp = pier_fault_create_join_qp,
+	.join_mrs = join_mrs,
+	.unjoin_mrs = unjoin_mrs,
 	.dereg_mr = dereg_mr,
 	.alloc_mw = alloc_mw,
 	.dealloc_mw = dealloc_mw,
@@ -397,6 +439,7 @@ static struct pier_provider provider_over(const struct pier_provider *beneath,
 	OMIT_IF_MISSING(query_on_demand)
 	OMIT_IF_MISSING(query_data_direct)
 	OMIT_IF_MISSING(reg_parts)
+	OMIT_IF_MISSING(can_join)
 	OMIT_IF_MISSING(alloc_mw)
 	OMIT_IF_MISSING(dealloc_mw)
 	OMIT_IF_MISSING(create_srq)

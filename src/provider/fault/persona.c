@@ -317,6 +317,7 @@ static const struct pier_persona personas[] = {
 		.dmabuf = true,
 		.on_demand = true,
 		.windows = true,
+		.joins = true,
 		.roce_v1 = true,
 	},
 	{

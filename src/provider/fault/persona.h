@@ -36,6 +36,7 @@ struct pier_persona {
 	bool dmabuf;	/* reg_dmabuf_mr() */
 	bool on_demand; /* IBV_ACCESS_ON_DEMAND */
 	bool windows;	/* alloc_mw(), whatever device_cap_flags say */
+	bool joins;	/* join_mrs() */
 	bool roce_v1;	/* each GID is there twice: as RoCE v1, then as RoCE v2 */
 	/* A queue pair that was in RESET or ERR never leaves them again. */
 	bool reset_is_final;

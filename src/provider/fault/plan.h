@@ -71,6 +71,8 @@ enum {
 	F(REG_MR, "reg_mr") \
 	F(REG_DMABUF_MR, "reg_dmabuf_mr") \
 	F(REG_PARTS, "reg_parts") \
+	F(JOIN_MRS, "join_mrs") \
+	F(UNJOIN_MRS, "unjoin_mrs") \
 	F(DEREG_MR, "dereg_mr") \
 	F(ALLOC_DM, "alloc_dm") \
 	F(REG_DM_MR, "reg_dm_mr") \

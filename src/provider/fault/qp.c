@@ -71,9 +71,19 @@ static bool persona_refuses(const struct fault_context *context,
 	return error != 0;
 }
 
-/* The device beneath locks and counts in its own fields. */
+static struct ibv_qp *create_under(const struct pier_provider *beneath, struct ibv_pd *pd,
+				   struct ibv_qp_init_attr *attr, bool direct,
+				   uint32_t parts)
+{
+	if (parts)
+		return beneath->create_join_qp(pd, attr, parts);
+	return direct ? pier_create_direct_qp(beneath, pd, attr)
+		      : beneath->create_qp(pd, attr);
+}
+
+/* The device beneath locks and counts in its own fields. parts: for join_mrs(), or 0. */
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
-				bool direct)
+				bool direct, uint32_t parts)
 {
 	struct fault_context *context = fault_context(pd->context);
 	const struct pier_persona *persona = context->plan.persona;
@@ -97,9 +107,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	if (attr->srq)
 		under.srq = fault_srq(attr->srq)->under;
 	wider = pier_fault_widen(context, &under.cap);
-	qp->under = direct ? pier_create_direct_qp(context->beneath, fault_pd(pd)->under,
-						   &under)
-			   : context->beneath->create_qp(fault_pd(pd)->under, &under);
+	qp->under = create_under(context->beneath, fault_pd(pd)->under, &under, direct,
+				 parts);
 	if (!qp->under)
 		return fault_free(qp);
 	attr->cap = under.cap;
@@ -131,13 +140,19 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 
 struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	return create_qp(pd, attr, false);
+	return create_qp(pd, attr, false, 0);
 }
 
 struct ibv_qp *pier_fault_create_direct_qp(struct ibv_pd *pd,
 					   struct ibv_qp_init_attr *attr)
 {
-	return create_qp(pd, attr, true);
+	return create_qp(pd, attr, true, 0);
+}
+
+struct ibv_qp *pier_fault_create_join_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+					 uint32_t parts)
+{
+	return create_qp(pd, attr, true, parts);
 }
 
 /* From now on its CQs return no completion of an earlier request. */

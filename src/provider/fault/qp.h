@@ -13,6 +13,8 @@ int pier_fault_destroy_srq(struct ibv_srq *ibv);
 struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 struct ibv_qp *pier_fault_create_direct_qp(struct ibv_pd *pd,
 					   struct ibv_qp_init_attr *attr);
+struct ibv_qp *pier_fault_create_join_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+					 uint32_t parts);
 int pier_fault_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int pier_fault_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
 			struct ibv_qp_init_attr *ret_init_attr);

@@ -27,6 +27,7 @@
 #include "provider/soft/queues/responder.h"
 #include "provider/soft/queues/srq.h"
 #include "provider/soft/regions/dm.h"
+#include "provider/soft/regions/join.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
@@ -525,6 +526,19 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 	return 0;
 }
 
+static bool can_join(struct ibv_context *context)
+{
+	(void)context;
+	return true;
+}
+
+static struct ibv_qp *create_join_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+				     uint32_t count)
+{
+	return count > PIER_JOIN_PARTS ? pier_null_with(-EINVAL)
+				       : pier_soft_create_qp(pd, attr);
+}
+
 const struct pier_provider pier_soft_provider = {
 	.name = "soft",
 	.takes_memfd = true,
@@ -554,6 +568,10 @@ const struct pier_provider pier_soft_provider = {
 	.alloc_mw = pier_soft_alloc_mw,
 	.dealloc_mw = pier_soft_dealloc_mw,
 	.reg_parts = pier_soft_reg_parts,
+	.can_join = can_join,
+	.create_join_qp = create_join_qp,
+	.join_mrs = pier_soft_join_mrs,
+	.unjoin_mrs = pier_soft_dereg_mr,
 	.set_padding = pier_soft_set_padding,
 	.bind_counter = pier_soft_bind_counter,
 	.create_comp_channel = pier_soft_create_comp_channel,

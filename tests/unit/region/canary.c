@@ -439,21 +439,35 @@ static void is_sent_for_any_region(void **state)
 	expect_ok(pier_buffer_free(small));
 }
 
-/* soft0 joins the ranges under one key, without a canary. */
-static void is_not_sent_for_joined_ranges(void **state)
+/* soft0 joins the ranges before they have keys, without a canary. */
+static void is_not_sent_under_a_requested_key(void **state)
 {
 	struct pier_mr_range ranges[] = {
 		pier_mr_range_buffer(fixture.buffer, 0, 4096),
 		pier_mr_range_buffer(fixture.buffer, 0, 4096),
 	};
+	struct pier_mr_attr attr;
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	open_device("soft0");
-	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, 0, &mr));
+	pier_mr_attr_init(&attr);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.requested_key = 1;
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(fixture.gpu->copies, 0);
 	assert_ptr_equal(strstr(test_mr_info(mr).canary, "not run: "),
 			 test_mr_info(mr).canary);
+	expect_ok(pier_mr_dereg(mr));
+	/* The parts of an indirect key take their usual paths. */
+	attr.requested_key = 0;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
+	attr.split = PIER_SPLIT_NEVER;
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 1);
+	assert_string_equal(test_mr_info(mr).canary, "passed");
+	assert_int_equal(fixture.gpu->copies, 2);
 	expect_ok(pier_mr_dereg(mr));
 }
 
@@ -587,7 +601,7 @@ int main(void)
 		CASE(refuses_memory_that_never_completes),
 		CASE(tells_what_it_found),
 		CASE(is_sent_for_any_region),
-		CASE(is_not_sent_for_joined_ranges),
+		CASE(is_not_sent_under_a_requested_key),
 		CASE(survives_forks),
 		CASE(threads_agree),
 		CASE(dmabufs_are_switched_off),

@@ -351,6 +351,8 @@ static const char *name_user(const struct soft_mr *mr)
 {
 	if (mr->counter)
 		return "a counter";
+	if (mr->joins > 0)
+		return "an indirect key";
 	return mr->windows > 0 ? "a memory window" : NULL;
 }
 
@@ -366,6 +368,7 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	if (!user) {
 		pier_soft_release_key(pd->mrs, mr);
 		pd->engine->ops->revoke_region(mr);
+		pier_soft_return_parts(mr);
 	}
 	pier_soft_unlock(pd->engine);
 	if (user)
@@ -423,7 +426,7 @@ static int check_change(const struct soft_mr *mr, int flags, const struct ibv_pd
 				 "soft0: invalid flags %#x or arguments to change a "
 				 "region",
 				 flags);
-	if (mr->count != 1 || mr->segments[0].mapping)
+	if (mr->count != 1 || mr->segments[0].mapping || mr->segments[0].lender)
 		return pier_fail(EINVAL, "soft0: only a region of host memory can be "
 					 "changed: register another one");
 	return 0;

@@ -412,6 +412,15 @@ void pier_soft_free_mr(struct soft_mr *mr)
 	free(mr);
 }
 
+void pier_soft_return_parts(struct soft_mr *mr)
+{
+	for (uint32_t i = 0; i < mr->count; i++) {
+		if (mr->segments[i].lender)
+			mr->segments[i].lender->joins--;
+		mr->segments[i].lender = NULL;
+	}
+}
+
 /* Pieces of one dma-buf or memfd share the fd. */
 static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_part *parts,
 			int fd)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One key over memory of several segments, as PyTorch's expandable ones are, on a soft0
- * with indirect keys.
+ * One key over memory of several segments, as PyTorch's expandable ones are.
  */
 #include "cuda_fixture.h"
 
 #include "core/deadline.h"
 #include "device/loop.h"
 #include "region/mr.h"
-#include "tests/support/indirect.h"
 
 enum {
 	SEGMENTS = 3,
@@ -24,12 +22,21 @@ static struct {
 	uint8_t *bytes, *arrived;
 } fixture;
 
+static void open_device(const char *name)
+{
+	expect_ok(pier_device_open(name, &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
+}
+
+static void close_device(void)
+{
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
+}
+
 static int setup(void **state)
 {
 	fixture_setup(state);
-	expect_ok(pier_device_open("soft0", &fixture.device));
-	indirect_start(fixture.device);
-	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	fixture.range = fixture_map(0, FIXTURE_BLOCK, SEGMENTS, true);
 	fixture.length = fixture.range.length - SKIPPED;
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(fixture.range.address + SKIPPED),
@@ -49,9 +56,6 @@ static int teardown(void **state)
 	free(fixture.bytes);
 	free(fixture.arrived);
 	expect_ok(pier_buffer_free(fixture.buffer));
-	expect_ok(pier_pd_dealloc(fixture.pd));
-	indirect_stop(fixture.device);
-	expect_ok(pier_device_close(fixture.device));
 	fixture_unmap(&fixture.range);
 	return fixture_teardown(state);
 }
@@ -100,14 +104,14 @@ static void one_key_covers_all_segments(void **state)
 	struct pier_mr *mr = NULL;
 
 	(void)state;
+	open_device("soft0");
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(indirect.joins, 1);
-	assert_int_equal(indirect.last_count, SEGMENTS);
-	assert_int_equal(indirect.alive, SEGMENTS);
+	assert_int_equal(mr->beneath_count, SEGMENTS);
 	assert_int_equal(pier_mr_parts(mr), 1);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	check_bytes(mr);
 	expect_ok(pier_mr_dereg(mr));
+	close_device();
 }
 
 static void failure_is_named(void **state)
@@ -115,13 +119,14 @@ static void failure_is_named(void **state)
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	indirect.join_error = EOPNOTSUPP;
+	open_device("fault:join_mrs@1=EOPNOTSUPP:soft0");
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("3 parts under one key: create an indirect key");
-	indirect.unavailable = true;
+	close_device();
+	open_device("fault:like=irdma:soft0");
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("it cannot be registered under one key");
-	assert_int_equal(indirect.alive, 0);
+	close_device();
 }
 
 /* One bounce buffer has one key. */
@@ -130,17 +135,17 @@ static void policy_allows_a_bounce_buffer(void **state)
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	indirect.join_error = EOPNOTSUPP;
+	open_device("fault:join_mrs@1=EOPNOTSUPP:soft0");
 	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_int_equal(pier_mr_parts(mr), 1);
-	assert_int_equal(indirect.alive, 1);
+	assert_null(mr->beneath);
 	expect_ok(pier_mr_sync_for_device(mr, 0, fixture.length));
 	expect_ok(pier_mr_dereg(mr));
-	indirect.join_error = 0;
 	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_mr_dereg(mr));
+	close_device();
 }
 
 int main(void)

@@ -105,6 +105,11 @@ static void personas_have_no_extras_of_soft0(void **state)
 	assert_false(attr.memfd_as_dmabuf);
 	assert_false(attr.counters);
 	assert_int_equal(attr.max_requested_key, 0);
+	/* An indirect key, which only ConnectX has. */
+	assert_int_equal(attr.max_joined_ranges, 52);
+	expect_ok(pier_device_close(device));
+	device = open_as("like=efa");
+	expect_ok(pier_device_query(device, &attr, sizeof(attr)));
 	assert_int_equal(attr.max_joined_ranges, 0);
 	expect_ok(pier_device_close(device));
 }
