@@ -95,6 +95,12 @@ struct pier_mr_cache_attr {
 	 */
 	enum pier_policy policy;
 	uint32_t flags; /**< enum pier_mr_cache_flag, ored */
+	/**
+	 * Of each registration, as in struct pier_mr_attr. Regions with different hints
+	 * need a cache each.
+	 */
+	enum pier_tph tph;
+	int tph_cpu; /**< as there; -1: none */
 };
 
 /**
@@ -108,6 +114,7 @@ static inline void pier_mr_cache_attr_init(struct pier_mr_cache_attr *attr)
 	attr->max_count = 4096;
 	attr->max_bytes = UINT64_MAX;
 	attr->policy = PIER_POLICY_DIRECT;
+	attr->tph_cpu = -1;
 }
 
 /** Counts since the cache was created, and its present contents. */
@@ -136,7 +143,8 @@ struct pier_mr_cache_stats {
  * the log (PIER_LOG_WARNING) gives the reason.
  *
  * Errors: -EINVAL attr->size matches no version, a field that this library does not
- * know is not zero, or a policy or flag is unknown; -ENOMEM.
+ * know is not zero, a policy, flag or `tph` is unknown, or `tph_cpu` is neither a CPU nor
+ * -1; -ENOMEM.
  */
 PIER_API int pier_mr_cache_create(struct pier_pd *pd,
 				  const struct pier_mr_cache_attr *attr,

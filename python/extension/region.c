@@ -346,8 +346,17 @@ static const char *const policy_names[] = {
 	[PIER_POLICY_BOUNCE] = "bounce",
 };
 
+static const char *const tph_names[] = {
+	[PIER_TPH_NONE] = "none",
+	[PIER_TPH_BIDIRECTIONAL] = "bidirectional",
+	[PIER_TPH_REQUESTER] = "requester",
+	[PIER_TPH_TARGET] = "target",
+	[PIER_TPH_TARGET_PRIORITY] = "target-priority",
+};
+
 enum {
-	POLICY_COUNT = sizeof(policy_names) / sizeof(policy_names[0])
+	POLICY_COUNT = sizeof(policy_names) / sizeof(policy_names[0]),
+	TPH_COUNT = sizeof(tph_names) / sizeof(tph_names[0])
 };
 
 static bool find_buffer(struct pier_py_buffer *buffer, uint64_t offset, uint64_t length,
@@ -437,9 +446,13 @@ static bool get_cached(struct pier_py_region *region,
 		       const struct pier_mr_attr *attr)
 {
 	const struct pier_mr_range *range = &registration->range;
-	struct pier_mr_cache *cache = pier_py_pd_cache(region->pd, attr->policy);
+	struct pier_mr_cache *cache;
 	uint64_t address;
 
+	if (attr->tph != PIER_TPH_NONE)
+		return pier_py_refuse(EINVAL, "tph and cached: the registrations that "
+					      "a domain keeps have no hint");
+	cache = pier_py_pd_cache(region->pd, attr->policy);
 	if (!cache)
 		return false;
 	if (PIER_PY_CALL(pier_mr_cache_get(cache, range, attr->access, &region->mr)))
@@ -468,27 +481,31 @@ static bool reg_mr(struct pier_py_region *region, const struct registration *reg
 PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 				  PyObject *keywords)
 {
-	static char *names[] = { "obj",	   "offset", "length", "access",
-				 "policy", "cached", NULL };
+	static char *names[] = { "obj",	   "offset", "length",	"access", "policy",
+				 "cached", "tph",    "tph_cpu", NULL };
 	struct registration registration = { .use = NULL };
 	unsigned long long offset = 0;
 	struct pier_py_region *self;
-	PyObject *object, *length = NULL, *name = NULL;
+	PyObject *object, *length = NULL, *name = NULL, *hint = NULL;
 	int cached = false, policy = PIER_POLICY_ANY, access = PIER_ACCESS_SHARED;
+	int tph = PIER_TPH_NONE;
 	struct pier_mr_attr attr;
 	bool done;
 
 	pier_mr_attr_init(&attr);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&OiOp:register", names,
-					 &object, pier_py_uint64, &offset, &length,
-					 &access, &name, &cached))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&OiOpOi:register",
+					 names, &object, pier_py_uint64, &offset, &length,
+					 &access, &name, &cached, &hint, &attr.tph_cpu))
 		return NULL;
 	attr.access = (uint32_t)access;
 	if (name)
 		policy = pier_py_choose(name, "policy", policy_names, POLICY_COUNT);
-	if (policy < 0 || !pier_py_pd_begin((PyObject *)pd))
+	if (policy >= 0 && hint)
+		tph = pier_py_choose(hint, "tph", tph_names, TPH_COUNT);
+	if (policy < 0 || tph < 0 || !pier_py_pd_begin((PyObject *)pd))
 		return NULL;
 	attr.policy = (enum pier_policy)policy;
+	attr.tph = (enum pier_tph)tph;
 	self = pier_py_new(pier_py_region_type);
 	if (self) {
 		self->pd = (struct pier_py_pd *)Py_NewRef((PyObject *)pd);
@@ -512,7 +529,7 @@ static PyMethodDef pd_methods[] = {
 	{ "register", PIER_PY_METHOD(pier_py_region_register),
 	  METH_VARARGS | METH_KEYWORDS,
 	  "register($self, obj, *, offset=0, length=None, access=7, policy='any',\n"
-	  "         cached=False)\n--\n\n"
+	  "         cached=False, tph='none', tph_cpu=-1)\n--\n\n"
 	  "Register memory with the NIC, without a copy, and return its Region.\n\n"
 	  "obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer\n"
 	  "protocol (bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA\n"
@@ -526,7 +543,11 @@ static PyMethodDef pd_methods[] = {
 	  "cached: use a registration that the domain has kept for this memory, or\n"
 	  "keep the new one after close(), until the memory or the domain is freed; for\n"
 	  "a Dmabuf, until the domain is. A peer that has its Remote can then still\n"
-	  "access the memory after close()." },
+	  "access the memory after close().\n"
+	  "tph: a hint for PCI Express about who uses the bytes often:\n"
+	  "\"bidirectional\", \"requester\" (the NIC), \"target\" (the CPU) or\n"
+	  "\"target-priority\" (the CPU, and soon); tph_cpu: the CPU whose cache they\n"
+	  "are for. Devices without such hints refuse them." },
 	{ NULL },
 };
 

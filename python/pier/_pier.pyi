@@ -71,7 +71,7 @@ class ProtectionDomain(_Closable):
     device: Final[Device]
     # obj: a Buffer, View or Dmabuf, or anything with the buffer protocol, DLPack or the CUDA array interface.
     def register(self, obj: Any, *, offset: int = 0, length: int | None = None, access: int = ...,
-                 policy: str = "any", cached: bool = False) -> Region: ...
+                 policy: str = "any", cached: bool = False, tph: str = "none", tph_cpu: int = -1) -> Region: ...
 
 @final
 class Buffer(_Closable, _Array):

@@ -198,6 +198,22 @@ class Registrations(Case):
             with self.pd.register(memory, access=Access.REMOTE_READ) as region:
                 self.assertEqual(region.access, Access.REMOTE_READ)
 
+    def test_hints_are_passed_on(self):
+        cpu = min(os.sched_getaffinity(0))
+        memory = bytearray(100)
+        for hint in ("bidirectional", "requester", "target", "target-priority"):
+            self.pd.register(memory, tph=hint).close()
+            self.pd.register(memory, tph=hint, tph_cpu=cpu).close()
+            with self.assertRaisesRegex(pier.Error, "may not run on CPU 1048576"):
+                self.pd.register(memory, tph=hint, tph_cpu=1 << 20)
+        self.pd.register(memory, tph="none", tph_cpu=1 << 20, cached=True).close()
+        with self.assertRaisesRegex(pier.Invalid, "tph and cached"):
+            self.pd.register(memory, tph="target", cached=True)
+        with self.assertRaisesRegex(pier.Invalid, "tph"):
+            self.pd.register(memory, tph="soon")
+        with self.assertRaisesRegex(pier.Invalid, "tph_cpu -2"):
+            self.pd.register(memory, tph="target", tph_cpu=-2)
+
     def test_wrong_types_are_refused(self):
         for memory in (3, "text", None, object(), [1, 2], self.pd):
             with self.assertRaises(TypeError):

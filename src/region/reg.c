@@ -30,19 +30,12 @@ static int check_policy(enum pier_policy policy)
 	return pier_fail(EINVAL, "policy %d: not one of enum pier_policy", (int)policy);
 }
 
-static int check_tph(const struct pier_mr_attr *attr)
+int pier_check_tph(enum pier_tph tph, int cpu)
 {
-	if (attr->tph < PIER_TPH_NONE || attr->tph > PIER_TPH_TARGET_PRIORITY)
-		return pier_fail(EINVAL, "tph %d: not one of enum pier_tph",
-				 (int)attr->tph);
-	if (attr->tph == PIER_TPH_NONE)
-		return 0;
-	if (attr->tph_cpu < -1)
-		return pier_fail(EINVAL, "tph_cpu %d: neither a CPU nor -1",
-				 attr->tph_cpu);
-	if (attr->requested_key)
-		return pier_fail(EINVAL, "both a TPH hint and key %u are requested",
-				 attr->requested_key);
+	if (tph < PIER_TPH_NONE || tph > PIER_TPH_TARGET_PRIORITY)
+		return pier_fail(EINVAL, "tph %d: not one of enum pier_tph", (int)tph);
+	if (tph != PIER_TPH_NONE && cpu < -1)
+		return pier_fail(EINVAL, "tph_cpu %d: neither a CPU nor -1", cpu);
 	return 0;
 }
 
@@ -85,7 +78,10 @@ static int check_attr(const struct pier_mr_attr *attr)
 				 "page_size %" PRIu64 " is not a power of two from the "
 				 "host's page of %" PRIu64 " on",
 				 attr->page_size, page);
-	error = check_tph(attr);
+	if (attr->tph != PIER_TPH_NONE && attr->requested_key)
+		return pier_fail(EINVAL, "both a TPH hint and key %u are requested",
+				 attr->requested_key);
+	error = pier_check_tph(attr->tph, attr->tph_cpu);
 	return error ? error : check_choices(attr);
 }
 

@@ -13,6 +13,9 @@
  */
 int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr);
 
+/* Errors: -EINVAL the hint is none of the enum, or comes with a CPU below -1. */
+int pier_check_tph(enum pier_tph tph, int cpu);
+
 /*
  * Register memory by attributes that were read: pier_plan_region(), then
  * pier_register_region(). On an error nothing stays registered.

@@ -16,8 +16,9 @@
 #include "device/device.h"
 #include "index.h"
 #include "region/mr.h"
+#include "region/reg.h"
 
-PIER_ASSERT_NO_PADDING(mr_cache_attr, flags);
+PIER_ASSERT_NO_PADDING(mr_cache_attr, tph_cpu);
 
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
@@ -36,8 +37,10 @@ static int read_attr(const struct pier_mr_cache_attr *attr,
 	if (known.flags & ~(uint32_t)PIER_MR_CACHE_UNWATCHED)
 		return pier_fail(EINVAL, "registration cache: flags %#x are not known",
 				 known.flags & ~(uint32_t)PIER_MR_CACHE_UNWATCHED);
-	*ret_attr = known;
-	return 0;
+	error = pier_check_tph(known.tph, known.tph_cpu);
+	if (!error)
+		*ret_attr = known;
+	return error;
 }
 
 static void init_lists(struct pier_mr_cache *cache)
@@ -429,6 +432,8 @@ static int register_once(const struct request *request, struct pier_cache_entry 
 	attr.range_count = 1;
 	attr.access = request->key.access;
 	attr.policy = request->cache->attr.policy;
+	attr.tph = request->cache->attr.tph;
+	attr.tph_cpu = request->cache->attr.tph_cpu;
 	return pier_mr_reg_attr(request->cache->pd, &attr, &entry->mr);
 }
 

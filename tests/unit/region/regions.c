@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <pier/element.h>
+#include <pier/cache.h>
 #include <pier/remote.h>
 
 #include "region/mr.h"
@@ -409,6 +410,47 @@ static void registers_with_a_hint(void **state)
 		expect_ok(pier_mr_dereg(mr));
 		assert_int_equal(fixture.handles, 0);
 	}
+}
+
+/* Regions that differ only in their hint are in caches of their own. */
+static void caches_register_with_their_hint(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 7, 500);
+	struct pier_mr *plain, *mrs[2];
+	struct pier_mr_cache *caches[2];
+	struct pier_mr_cache_attr attr;
+
+	(void)state;
+	pier_mr_cache_attr_init(&attr);
+	attr.flags = PIER_MR_CACHE_UNWATCHED;
+	expect_ok(pier_mr_cache_create(fixture.pd, &attr, &caches[0]));
+	attr.tph = PIER_TPH_TARGET;
+	attr.tph_cpu = -2;
+	expect_result(pier_mr_cache_create(fixture.pd, &attr, &caches[1]), -EINVAL);
+	test_assert_sentence("tph_cpu -2");
+	attr.tph = PIER_TPH_TARGET_PRIORITY + 1;
+	expect_result(pier_mr_cache_create(fixture.pd, &attr, &caches[1]), -EINVAL);
+	test_assert_sentence("tph 5");
+	attr.tph = PIER_TPH_TARGET;
+	attr.tph_cpu = own_cpu();
+	expect_ok(pier_mr_cache_create(fixture.pd, &attr, &caches[1]));
+	expect_ok(pier_mr_cache_get(caches[0], &range, PIER_ACCESS_SHARED, &plain));
+	fixture.registrations = 0;
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_mr_cache_get(caches[1], &range, PIER_ACCESS_SHARED,
+					    &mrs[i]));
+	assert_ptr_not_equal(plain, mrs[0]);
+	assert_ptr_equal(mrs[0], mrs[1]);
+	assert_int_equal(fixture.registrations, 1);
+	assert_int_equal(fixture.handles, 1);
+	assert_int_equal(fixture.dmah_attr.ph, PIER_TPH_TARGET - 1);
+	assert_int_equal(fixture.dmah_attr.cpu_id, own_cpu());
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_mr_cache_put(caches[1], mrs[i]));
+	expect_ok(pier_mr_cache_put(caches[0], plain));
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_mr_cache_destroy(caches[i]));
+	assert_int_equal(fixture.handles, 0);
 }
 
 static void refuses_a_hint(void **state)
@@ -867,6 +909,7 @@ int main(void)
 		CASE(keeps_the_buffer_that_a_pointer_is_in),
 		CASE(begins_at_the_requested_iova),
 		CASE(registers_with_a_hint),
+		CASE(caches_register_with_their_hint),
 		CASE(refuses_a_hint),
 		CASE(joins_ranges_as_parts),
 		CASE(refuses_parts_if_forbidden),

@@ -61,7 +61,7 @@ static void refuses_invalid_attributes(void **state)
 	newer.attr.size = sizeof(newer);
 	newer.more = 1ull << 56;
 	expect_result(pier_mr_cache_create(&fixture.pd, &newer.attr, &cache), -EINVAL);
-	test_assert_sentence("byte 39 of 40 is set");
+	test_assert_sentence("byte 47 of 48 is set");
 	assert_ptr_equal(cache, (void *)0x1);
 	newer.more = 0;
 	expect_ok(pier_mr_cache_create(&fixture.pd, &newer.attr, &cache));
