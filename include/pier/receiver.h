@@ -51,9 +51,9 @@ PIER_BEGIN_DECLS
  *
  * With PIER_TRANSFER_DIGEST at both ends, the peer sends the digest of each chunk before
  * its announcement, which consumes one more receive. The receiver compares it with the
- * digest of the bytes here, after they were copied or flushed, even if the chunk has
- * arrived before. If they differ, the receiver ends with -EBADMSG, and cannot be resumed:
- * the peer regards the bytes as delivered.
+ * digest of the bytes here, after they were copied or flushed; without bounce buffers
+ * also if the chunk has arrived before. If they differ, the receiver ends with -EBADMSG,
+ * and cannot be resumed: the peer regards the bytes as delivered.
  *
  * Posted receives cannot be taken back from a queue pair. When a receiver has ended, it
  * keeps those that are left: pier_receiver_resume() uses them to continue, and

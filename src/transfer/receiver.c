@@ -49,7 +49,7 @@ static void mark_blocks(struct pier_receiver *receiver, struct pier_range chunk)
 
 /*
  * Bytes that arrived before are not copied again: the program may be using them. Their
- * digest is compared again, since they were also written again.
+ * digest is compared again if the peer wrote to the memory itself.
  */
 static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			  struct pier_range chunk)
@@ -61,7 +61,7 @@ static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base 
 		return;
 	if (count > 0)
 		error = pier_rail_deliver(rail, chunk);
-	if (!error && rail->digests)
+	if (!error && rail->digests && (count > 0 || !rail->bounced))
 		error = pier_digest_arrived(rail->digests, chunk, rail->digest);
 	if (error) {
 		receiver->lost = true;
