@@ -13,14 +13,13 @@ namespace pier_nixl
 
 /* The most bytes of a request, and of a piece: see chunk in docs/design/transfer.md. */
 static const uint32_t chunk_max = 1 << 20;
-static const int cancel_ms = 5000;
 
 void connection::rail::push(const piece &one)
 {
 	if (pieces.empty())
 		since = clock_now();
 	pieces.push_back(one);
-	data_count += !one.is_message;
+	data_count += one.bytes.owner != nullptr;
 }
 
 connection::piece connection::rail::pop()
@@ -29,7 +28,7 @@ connection::piece connection::rail::pop()
 
 	since = clock_now();
 	pieces.pop_front();
-	data_count -= !one.is_message;
+	data_count -= one.bytes.owner != nullptr;
 	return one;
 }
 
@@ -38,26 +37,44 @@ connection::~connection()
 	fail_all(NIXL_ERR_CANCELED);
 }
 
+/* The sender of a request's notification learns its end from the request. */
+void connection::count_lost_notices()
+{
+	size_t lost = 0;
+
+	for (const notice &one : outbox)
+		lost += !one.owner;
+	for (size_t i = slots_done; i < slots_filled; i++)
+		lost += messages[i % slots_max].is_last && !messages[i % slots_max].owner;
+	if (!lost)
+		return;
+	counted.notices += lost;
+	report_line("agent \"%s\": %zu notifications were not delivered", agent.c_str(),
+		    lost);
+}
+
 void connection::fail_all(nixl_status_t status)
 {
 	std::vector<request *> failed;
 
 	end_channels();
+	count_lost_notices();
+	for (const rail &one : rails)
+		pier_mr_dereg(one.slots_mr);
 	rails.clear();
-	pier_mr_dereg(slots_mr);
-	slots_mr = nullptr;
 	failed.swap(active);
 	waiting.clear();
+	repeated.clear();
 	outbox.clear();
-	for (request *one : failed)
-		one->status = status;
-	progressed.notify_all();
-}
+	slots_done = slots_filled;
+	for (request *one : failed) {
+		bool is_released = one->is_released;
 
-void connection::fail_step(const char *step, int error)
-{
-	report_failure(step);
-	fail_all(status_of(error));
+		one->status = status;
+		if (is_released)
+			delete one;
+	}
+	progressed.notify_all();
 }
 
 void connection::hang_up()
@@ -65,8 +82,100 @@ void connection::hang_up()
 	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 }
 
+void connection::lose_rail(size_t index, int error)
+{
+	fail_rail(index, error,
+		  error == -ECONNRESET ? "it ended at the peer" : pier_error_message());
+}
+
+/*
+ * What was in flight waits for settle_rail(). Requests that were released need not be
+ * repeated.
+ */
+void connection::fail_rail(size_t index, int error, const std::string &cause)
+{
+	rail &of = rails[index];
+	struct pier_channel_failure failure;
+	size_t left = 0;
+
+	/* Requests behind the first that fails are flushed. */
+	if (pier_channel_error(of.channel, &failure, sizeof(failure)))
+		error = failure.first.error;
+	for (const rail &one : rails)
+		left += one.channel && &one != &of;
+	if (left == 0) {
+		report_line("agent \"%s\": %s failed, and no rail is left: %s",
+			    agent.c_str(), of.name.c_str(), cause.c_str());
+		fail_all(status_of(error));
+		return;
+	}
+	counted.rails++;
+	report_line("agent \"%s\": rail %zu (%s) failed, and %zu others continue: %s",
+		    agent.c_str(), index, of.name.c_str(), left, cause.c_str());
+	end_rail(index, 0);
+	of.channel = nullptr;
+	of.since = clock_now();
+	std::erase_if(of.pieces, [](const piece &one) { return !one.bytes.owner; });
+	drop_released(of);
+}
+
+/* The data of a lost rail. */
+void connection::drop_released(rail &of)
+{
+	std::vector<request *> released;
+
+	std::erase_if(of.pieces, [&](const piece &one) {
+		if (one.bytes.owner->is_released)
+			released.push_back(one.bytes.owner);
+		return one.bytes.owner->is_released;
+	});
+	for (request *one : released) {
+		one->in_flight--;
+		finish_if_done(*one);
+	}
+}
+
+/* Writes of a lost rail must not arrive after their memory has got another use. */
+void connection::settle_rail(size_t index, uint64_t received)
+{
+	rail &of = rails[index];
+
+	if (of.is_settled)
+		return;
+	of.is_settled = true;
+	for (const piece &one : of.pieces)
+		repeated.push_back(one.bytes);
+	of.pieces.clear();
+	if (index == notice_rail)
+		move_notices(received);
+}
+
+/*
+ * Messages that the peer has received were delivered, also those whose completion was not
+ * collected here. One that had completed and was not received is lost.
+ */
+void connection::move_notices(uint64_t received)
+{
+	/* The record may be older than the use of this rail. */
+	received = std::max<uint64_t>(received, first_slot);
+	if (received < slots_done || received > slots_posted) {
+		report_line("agent \"%s\": a notification was lost with rail %zu",
+			    agent.c_str(), notice_rail);
+		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
+		return;
+	}
+	while (slots_done < received)
+		finish_message();
+	slots_posted = first_slot = slots_done;
+	notice_rail = 0;
+	while (!rails[notice_rail].channel)
+		notice_rail++;
+}
+
 int connection::set_up_rails(const agent_address &peer, const device_list &devices)
 {
+	int error;
+
 	for (const channel_end &end : ends) {
 		auto found = std::find(peer.devices.begin(), peer.devices.end(),
 				       end.peer_device);
@@ -75,12 +184,17 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 			return -EBADMSG;
 		rails.emplace_back();
 		rails.back().channel = end.channel;
+		rails.back().name = devices.all[end.device].name;
 		rails.back().device = end.device;
 		rails.back().peer_device = (uint32_t)(found - peer.devices.begin());
 		rails.back().chunk = std::min(chunk_max, end.max_message);
+		error = pier_mr_reg(devices.all[end.device].pd, slots.data(),
+				    slots.size(), PIER_ACCESS_LOCAL_READ,
+				    &rails.back().slots_mr);
+		if (error)
+			return error;
 	}
-	return pier_mr_reg(devices.all[rails[0].device].pd, slots.data(), slots.size(),
-			   PIER_ACCESS_LOCAL_READ, &slots_mr);
+	return 0;
 }
 
 int connection::call_agent(const std::string &called, const agent_address &peer,
@@ -131,7 +245,7 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	of.next = 0;
 	of.offset = 0;
 	of.in_flight = 0;
-	of.is_cancelled = of.notice_queued = of.notice_sent = false;
+	of.is_released = of.notice_queued = of.notice_sent = false;
 	of.has_notice = message != nullptr;
 	of.message = message ? *message : std::string();
 	of.started = clock_now();
@@ -160,23 +274,32 @@ nixl_status_t connection::check(request &of)
 	return of.status;
 }
 
+/* Each step may find that the connection is broken, and leaves no rails then. */
 void connection::make_progress()
 {
-	collect_all();
+	for (size_t i = 0; i < rails.size(); i++)
+		collect_rail(i);
 	post_pieces();
 	post_notices();
+	if (is_closing && !over && (!is_busy(nullptr) || clock_now() > closes_at))
+		fail_all(NIXL_ERR_CANCELED);
 	progressed.notify_all();
 }
 
 bool connection::is_busy(const local_memory *memory) const
 {
-	bool busy = !memory && !outbox.empty();
+	if (!memory)
+		return !active.empty() || !outbox.empty() || slots_done < slots_filled;
+	return std::ranges::any_of(active,
+				   [&](const request *one) { return one->uses(memory); });
+}
 
-	for (const rail &one : rails)
-		busy |= !memory && !one.pieces.empty();
-	for (const request *one : active)
-		busy |= !memory || one->uses(memory);
-	return busy;
+void connection::close_later(time_point end)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	closes_at = end;
+	is_closing = true;
 }
 
 /* The driver makes progress meanwhile. */
@@ -184,10 +307,10 @@ void connection::finish(const local_memory *memory, time_point end)
 {
 	std::unique_lock<std::mutex> guard(lock);
 
-	is_closing |= !memory;
 	if (!over)
 		make_progress();
-	if (progressed.wait_until(guard, end, [&] { return over || !is_busy(memory); }))
+	if (progressed.wait_until(guard, end,
+				  [&] { return over || (memory && !is_busy(memory)); }))
 		return;
 	report_line(
 		"agent \"%s\" did not take what was sent to it in time: its transfers "
@@ -201,75 +324,95 @@ void connection::post_pieces()
 {
 	bool has_posted = true;
 
-	while (has_posted && !over && !waiting.empty()) {
+	while (has_posted && !over) {
 		has_posted = false;
-		for (size_t i = 0; i < rails.size() && !waiting.empty(); i++) {
-			request &of = *waiting.front();
-
-			if (!of.is_posted() && !post_piece(rails[i], of)) {
-				if (over)
-					return;
-				continue;
-			}
-			has_posted = true;
-			if (!of.is_posted())
-				continue;
-			waiting.pop_front();
-			if (of.has_notice && rails.size() == 1 &&
-			    of.operation == NIXL_WRITE)
-				queue_notice(&of, of.message);
-			finish_if_done(of);
-		}
+		for (size_t i = 0; i < rails.size(); i++)
+			has_posted |= post_piece(i);
 	}
 }
 
-/* Returns false if the rail has no room, or the connection is broken. */
-bool connection::post_piece(rail &on, request &of)
+/*
+ * Returns false if there is nothing to post, or the rail has no room or is lost. What
+ * lost rails had in flight goes first.
+ */
+bool connection::post_piece(size_t index)
 {
-	size_t next = of.next;
-	uint64_t offset = of.offset;
-	piece one = { {}, &of, false, false };
+	rail &on = rails[index];
+	bool is_repeated = !repeated.empty();
+	piece one = {};
 	int error;
 
-	if (on.data_count == pieces_max ||
-	    pier_channel_send_room(on.channel) < piece_requests)
+	if (!on.channel || (!is_repeated && waiting.empty()))
 		return false;
-	error = post_batch(on, of, one.work);
-	if (!error) {
+
+	request &of = *(is_repeated ? repeated.front().owner : waiting.front());
+	range at = is_repeated ? repeated.front()
+			       : range{ &of, of.next, of.offset, UINT64_MAX };
+
+	if (is_repeated || !of.is_posted()) {
+		if (on.data_count == pieces_max ||
+		    pier_channel_send_room(on.channel) < piece_requests)
+			return false;
+		one.bytes = at;
+		error = post_batch(on, at, one.work);
+		if (error && error != -EAGAIN)
+			fail_rail(index, error, pier_error_message());
+		if (error)
+			return false;
+		one.bytes.length -= at.length;
 		on.push(one);
 		of.in_flight++;
 		of.devices |= flush_set::bit(on.device);
 		of.written.devices |= flush_set::bit(on.peer_device);
-		return true;
 	}
-	of.next = next;
-	of.offset = offset;
-	if (error != -EAGAIN)
-		fail_step("a transfer cannot be posted", error);
-	return false;
+	if (!is_repeated) {
+		of.next = at.next;
+		of.offset = at.offset;
+		if (of.is_posted())
+			finish_posting(of);
+	} else if (at.length > 0) {
+		repeated.front() = at;
+	} else {
+		repeated.pop_front();
+		of.in_flight--;
+	}
+	return true;
 }
 
-/* Take up to piece_requests requests, and up to a chunk of bytes, from the spans. */
-int connection::post_batch(rail &on, request &of, struct pier_work &ret_work)
+/* The first request that waits has been posted. */
+void connection::finish_posting(request &of)
 {
+	waiting.pop_front();
+	if (of.has_notice && rails.size() == 1 && of.operation == NIXL_WRITE)
+		queue_notice(&of, of.message);
+	finish_if_done(of);
+}
+
+/* Take up to piece_requests requests, and up to a chunk of bytes, from the range. */
+int connection::post_batch(rail &on, range &of, struct pier_work &ret_work)
+{
+	const std::vector<request::span> &spans = of.owner->spans;
+	nixl_xfer_op_t operation = of.owner->operation;
 	struct pier_write_pair writes[piece_requests];
 	struct pier_read_pair reads[piece_requests];
 	uint32_t count = 0, bytes = 0;
 
-	while (count < piece_requests && bytes < on.chunk && !of.is_posted()) {
-		const request::span &span = of.spans[of.next];
+	while (count < piece_requests && bytes < on.chunk && of.length > 0 &&
+	       of.next < spans.size()) {
+		const request::span &span = spans[of.next];
 		const memory_part &here = find_part(span.local->regions[on.device].parts,
 						    span.local_offset + of.offset);
 		const memory_part &there = find_part(span.remote->regions[on.peer_device],
 						     span.remote_offset + of.offset);
 		uint64_t skipped = span.local_offset + of.offset - here.offset;
 		uint64_t beyond = span.remote_offset + of.offset - there.offset;
-		uint32_t length = (uint32_t)std::min(
-			{ span.length - of.offset, here.length - skipped,
-			  there.length - beyond, (uint64_t)(on.chunk - bytes) });
+		uint32_t length = (uint32_t)std::min({ span.length - of.offset,
+						       here.length - skipped,
+						       there.length - beyond, of.length,
+						       (uint64_t)(on.chunk - bytes) });
 		pier_remote remote = { there.addr + beyond, length, there.key };
 
-		if (of.operation == NIXL_WRITE)
+		if (operation == NIXL_WRITE)
 			writes[count] = { { here.addr + skipped, length, here.key },
 					  remote };
 		else
@@ -278,12 +421,13 @@ int connection::post_batch(rail &on, request &of, struct pier_work &ret_work)
 		count++;
 		bytes += length;
 		of.offset += length;
+		of.length -= length;
 		if (of.offset == span.length) {
 			of.next++;
 			of.offset = 0;
 		}
 	}
-	return of.operation == NIXL_WRITE
+	return operation == NIXL_WRITE
 		       ? pier_channel_post_writes(on.channel, writes, count, &ret_work)
 		       : pier_channel_post_reads(on.channel, reads, count, &ret_work);
 }
@@ -317,46 +461,57 @@ void connection::queue_notice(request *owner, const std::string &message)
 
 void connection::post_notices()
 {
-	while (!over && !outbox.empty() && slots_posted - slots_done < slots_max &&
-	       post_message(outbox.front()))
-		if (outbox.front().sent == outbox.front().bytes.size())
-			outbox.pop_front();
+	bool has_posted = true;
+
+	while (!outbox.empty() && slots_filled - slots_done < slots_max)
+		fill_slot();
+	while (has_posted && !over && slots_posted < slots_filled)
+		has_posted = post_slot();
 }
 
-bool connection::post_message(notice &of)
+void connection::fill_slot()
 {
-	uint8_t *slot = slots.data() + slots_posted % slots_max * PIER_NIXL_SLOT_SIZE;
+	notice &of = outbox.front();
 	size_t length = std::min<size_t>(of.bytes.size() - of.sent, PIER_NIXL_SLOT_SIZE);
+
+	memcpy(slots.data() + slots_filled % slots_max * PIER_NIXL_SLOT_SIZE,
+	       of.bytes.data() + of.sent, length);
+	of.sent += length;
+	messages[slots_filled++ % slots_max] = { length, of.owner,
+						 of.sent == of.bytes.size() };
+	if (of.sent == of.bytes.size())
+		outbox.pop_front();
+}
+
+/* Returns false if the rail has no room, or is lost. */
+bool connection::post_slot()
+{
+	rail &on = rails[notice_rail];
+	size_t index = slots_posted % slots_max;
+	const uint8_t *bytes = slots.data() + index * PIER_NIXL_SLOT_SIZE;
 	struct pier_gather element;
-	piece one = { {}, of.owner, true, of.sent + length == of.bytes.size() };
+	piece one = {};
 	int error;
 
-	memcpy(slot, of.bytes.data() + of.sent, length);
-	element = pier_mr_gather_unchecked(slots_mr, (uint64_t)(uintptr_t)slot,
-					   (uint32_t)length);
-	error = pier_channel_post_send(rails[0].channel, &element, 1, &one.work);
+	if (!on.channel)
+		return false;
+	element = pier_mr_gather_unchecked(on.slots_mr, (uint64_t)(uintptr_t)bytes,
+					   (uint32_t)messages[index].length);
+	error = pier_channel_post_send(on.channel, &element, 1, &one.work);
 	if (error && error != -EAGAIN)
-		fail_step("a notification cannot be sent", error);
+		fail_rail(notice_rail, error, pier_error_message());
 	if (error)
 		return false;
-	of.sent += length;
 	slots_posted++;
-	rails[0].push(one);
+	on.push(one);
 	return true;
 }
 
-/* Each function may find that the connection is broken, and leaves no rails then. */
-void connection::collect_all()
+void connection::collect_rail(size_t index)
 {
-	for (size_t i = 0; i < rails.size(); i++)
-		collect_rail(rails[i]);
-}
-
-void connection::collect_rail(rail &of)
-{
-	struct pier_channel_failure failure;
+	rail &of = rails[index];
 	struct pier_result result;
-	int error = 1;
+	int error = of.channel ? 1 : 0;
 
 	while (!of.pieces.empty() && error == 1) {
 		error = pier_work_poll(of.channel, of.pieces.front().work, &result);
@@ -365,36 +520,74 @@ void connection::collect_rail(rail &of)
 		if (error == 1)
 			finish_piece(of.pop());
 	}
-	if (error == 0 && clock_now() - of.since > std::chrono::seconds(chosen.timeout)) {
-		report_line("agent \"%s\": no request completed within %u s "
-			    "(PIER_NIXL_TIMEOUT); everything outstanding was stopped",
-			    agent.c_str(), chosen.timeout);
-		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
-	} else if (error < 0) {
-		report_failure("a transfer failed");
-		/* Requests behind the first that fails are flushed. */
-		if (pier_channel_error(of.channel, &failure, sizeof(failure)))
-			error = failure.first.error;
-		fail_all(status_of(error));
+	if (error == 0)
+		check_deadline(index);
+	else if (error < 0)
+		fail_rail(index, error, pier_error_message());
+}
+
+/*
+ * Pieces complete in order, so the time of the first covers all of them, and every
+ * request has a piece in flight or waits for one. Half of the time is enough for a rail
+ * if others are left, which have the rest.
+ */
+void connection::check_deadline(size_t index)
+{
+	auto limit = std::chrono::milliseconds(chosen.timeout * 1000ull);
+	rail &of = rails[index];
+	time_point since = of.since;
+	bool is_waited_for = !of.pieces.empty() ||
+			     (index == notice_rail && slots_done < slots_filled);
+	size_t left = 0;
+
+	for (const rail &one : rails)
+		left += one.channel && &one != &of;
+	if (of.channel && left > 0)
+		limit /= 2;
+	if (of.is_settled || !is_waited_for || clock_now() - since <= limit)
+		return;
+	if (of.channel) {
+		fail_rail(index, -EHOSTUNREACH,
+			  "no request completed within " + std::to_string(limit.count()) +
+				  " ms (PIER_NIXL_TIMEOUT)");
+		if (!over)
+			of.since = since;
+		return;
 	}
+	report_line("agent \"%s\": the peer did not answer that rail %zu had failed "
+		    "within %u s (PIER_NIXL_TIMEOUT); everything outstanding was stopped",
+		    agent.c_str(), index, chosen.timeout);
+	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 }
 
 void connection::finish_piece(const piece &done)
 {
-	slots_done += done.is_message;
+	if (!done.bytes.owner) {
+		finish_message();
+		return;
+	}
+	done.bytes.owner->in_flight--;
+	finish_if_done(*done.bytes.owner);
+}
+
+void connection::finish_message()
+{
+	const slot &done = messages[slots_done++ % slots_max];
+
 	if (!done.owner)
 		return;
-	if (done.is_message)
-		done.owner->notice_sent = done.is_last;
-	else
-		done.owner->in_flight--;
+	done.owner->notice_sent = done.is_last;
 	finish_if_done(*done.owner);
 }
 
 void connection::finish_if_done(request &of)
 {
-	if (of.is_cancelled || !of.is_posted() || of.in_flight > 0)
+	if (!of.is_posted() || of.in_flight > 0)
 		return;
+	if (of.is_released) {
+		end_request(of, NIXL_ERR_CANCELED);
+		return;
+	}
 	if (of.has_notice && !of.notice_queued)
 		queue_notice(&of, of.message);
 	if (!of.has_notice || of.notice_sent)
@@ -403,10 +596,15 @@ void connection::finish_if_done(request &of)
 
 void connection::end_request(request &of, nixl_status_t status)
 {
+	bool is_released = of.is_released;
+
 	std::erase(active, &of);
 	if (status == NIXL_SUCCESS)
 		measure(of);
+	/* From now on it is the application's. */
 	of.status = status;
+	if (is_released)
+		delete &of;
 }
 
 /*
@@ -444,7 +642,7 @@ uint64_t connection::estimate_us(uint64_t bytes)
 	uint64_t rate = bytes_per_ms, mbits = 0;
 
 	for (const channel_end &end : ends)
-		mbits += end.speed;
+		mbits += end.channel ? end.speed : 0;
 	if (!rate)
 		rate = (mbits ? mbits : unknown_mbits) * 125;
 	return latency_us + bytes * 1000 / rate;
@@ -453,7 +651,6 @@ uint64_t connection::estimate_us(uint64_t bytes)
 /* A notification that has begun is sent to its end, since the peer waits for the rest. */
 void connection::withdraw(request &of)
 {
-	of.is_cancelled = true;
 	of.next = of.spans.size();
 	std::erase(waiting, &of);
 	std::erase_if(outbox, [&](const notice &one) {
@@ -462,41 +659,30 @@ void connection::withdraw(request &of)
 	for (notice &one : outbox)
 		if (one.owner == &of)
 			one.owner = nullptr;
+	for (slot &one : messages)
+		if (one.owner == &of)
+			one.owner = nullptr;
+	of.in_flight -= (uint32_t)std::erase_if(
+		repeated, [&](const range &one) { return one.owner == &of; });
 	for (rail &on : rails)
-		for (piece &one : on.pieces)
-			if (one.owner == &of && one.is_message)
-				one.owner = nullptr;
+		if (!on.channel)
+			of.in_flight -= (uint32_t)std::erase_if(
+				on.pieces,
+				[&](const piece &one) { return one.bytes.owner == &of; });
 }
 
-/*
- * Pieces complete in order, so the wait is for the first piece of a rail, whosever it is.
- * A timeout breaks the connection, and leaves no rails.
- */
-void connection::cancel(request &of)
+void connection::release(request *of)
 {
 	std::lock_guard<std::mutex> guard(lock);
-	auto end = clock_now() + std::chrono::milliseconds(cancel_ms);
-	auto is_owned = [&](const piece &one) { return one.owner == &of; };
-	struct pier_result result;
 
-	if (of.status != NIXL_IN_PROG)
+	if (of->status != NIXL_IN_PROG) {
+		delete of;
 		return;
-	withdraw(of);
-	for (size_t i = 0; i < rails.size(); i++)
-		while (i < rails.size() &&
-		       std::ranges::any_of(rails[i].pieces, is_owned)) {
-			rail &on = rails[i];
-			int done = pier_work_wait(on.channel, on.pieces.front().work,
-						  std::max(left_ms(end), 1), &result);
-
-			if (done == 1 && !result.error)
-				finish_piece(on.pop());
-			else
-				fail_step("a transfer could not be cancelled",
-					  done == 1 ? result.error : done);
-		}
-	if (of.status == NIXL_IN_PROG)
-		end_request(of, NIXL_ERR_CANCELED);
+	}
+	of->is_released = true;
+	of->on = nullptr;
+	withdraw(*of);
+	finish_if_done(*of);
 	progressed.notify_all();
 }
 

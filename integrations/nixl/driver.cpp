@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "driver.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/epoll.h>
@@ -8,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bytes.hpp"
+#include "clock.hpp"
 #include "report.hpp"
 
 namespace pier_nixl
@@ -15,6 +18,8 @@ namespace pier_nixl
 
 /* While applications poll, the driver looks at their ends this often. */
 static const int rest_ms = 1;
+/* So much later than its deadline an end is looked at. */
+static const auto deadline_time = std::chrono::milliseconds(100);
 /* Completions that arrive while the driver arms; then it looks again later. */
 static const int arm_attempts = 4;
 
@@ -22,17 +27,66 @@ bool driven::arm_events()
 {
 	int collected = 0;
 
-	for (const channel_end &end : ends) {
-		int count = pier_channel_arm(end.channel);
+	for (size_t i = 0; i < ends.size(); i++) {
+		int count = ends[i].channel ? pier_channel_arm(ends[i].channel) : 0;
 
+		/* Other rails may have got requests of this one. */
 		if (count < 0) {
-			report_failure("cannot ask a channel for events");
-			hang_up();
-			return false;
+			lose_rail(i, count);
+			count = 1;
 		}
 		collected += count;
 	}
 	return collected > 0;
+}
+
+bool driven::has_channels() const
+{
+	return std::ranges::any_of(
+		ends, [](const channel_end &one) { return one.channel != nullptr; });
+}
+
+/*
+ * A peer that does not read has a deadline elsewhere, so a record that the socket has no
+ * room for is lost.
+ */
+void driven::end_rail(size_t index, uint64_t messages)
+{
+	byte_writer writer;
+
+	pier_channel_destroy(ends[index].channel);
+	ends[index].channel = nullptr;
+	writer.put_number(index, 4);
+	writer.put_number(messages, 8);
+	send(socket.fd, writer.out.data(), writer.out.size(),
+	     MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool driven::read_socket()
+{
+	ssize_t count = 1;
+
+	while (!over && count > 0) {
+		count = recv(socket.fd, record + record_length,
+			     record_size - record_length, MSG_DONTWAIT);
+		if (count > 0)
+			record_length += (size_t)count;
+		if (record_length < record_size)
+			continue;
+
+		byte_reader reader(record, record_size);
+		size_t index = reader.number(4);
+		uint64_t messages = reader.number(8);
+
+		record_length = 0;
+		if (index >= ends.size())
+			return false;
+		if (ends[index].channel)
+			lose_rail(index, -ECONNRESET);
+		if (!over)
+			settle_rail(index, messages);
+	}
+	return over || (count < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 void driven::close_now()
@@ -82,6 +136,12 @@ void driver::stop_thread()
 	thread.join();
 	ends.clear();
 	resting.clear();
+	timed.clear();
+}
+
+void driver::wake_up()
+{
+	eventfd_write(wake.fd, 1);
 }
 
 /*
@@ -99,8 +159,9 @@ int driver::add_end(const std::shared_ptr<driven> &end)
 	event.events = EPOLLIN | EPOLLET;
 	event.data.u64 = id << 1;
 	for (const channel_end &one : end->ends)
-		if (!error && epoll_ctl(epoll.fd, EPOLL_CTL_ADD,
-					pier_channel_fd(one.channel), &event))
+		if (!error && one.channel &&
+		    epoll_ctl(epoll.fd, EPOLL_CTL_ADD, pier_channel_fd(one.channel),
+			      &event))
 			error = -errno;
 	/* The socket is writable now: the first event makes the thread look at the end.
 	 */
@@ -113,15 +174,6 @@ int driver::add_end(const std::shared_ptr<driven> &end)
 	else
 		ends[id] = { end, end->polls - 1 };
 	return error;
-}
-
-/* Whether the peer has closed its end. It sends nothing after the handshakes. */
-static bool has_hung_up(int socket)
-{
-	char byte;
-	ssize_t count = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-	return count >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 void driver::visit_end(uint64_t id, bool at_socket)
@@ -141,7 +193,7 @@ void driver::visit_end(uint64_t id, bool at_socket)
 	}
 	std::unique_lock<std::mutex> guard(end->lock);
 
-	if (!end->over && at_socket && has_hung_up(end->socket.fd))
+	if (!end->over && at_socket && !end->read_socket())
 		end->hang_up();
 	if (!end->over)
 		end->make_progress();
@@ -149,40 +201,61 @@ void driver::visit_end(uint64_t id, bool at_socket)
 		is_polled = i == arm_attempts;
 		if (is_polled || !end->arm_events())
 			break;
-		end->make_progress();
+		if (!end->over)
+			end->make_progress();
 	}
+	resting.erase(id);
+	timed.erase(id);
 	if (end->over) {
 		guard.unlock();
-		resting.erase(id);
 		std::lock_guard<std::mutex> all(lock);
 		ends.erase(id);
 	} else if (is_polled) {
 		resting.insert(id);
-	} else {
-		resting.erase(id);
+	} else if (end->has_deadline()) {
+		timed.insert(id);
 	}
 }
 
-void driver::visit_resting()
+void driver::visit_set(std::set<uint64_t> visited)
 {
-	const std::set<uint64_t> visited = resting;
-
 	for (uint64_t id : visited)
 		visit_end(id, false);
+}
+
+std::set<uint64_t> driver::list_ends()
+{
+	std::lock_guard<std::mutex> guard(lock);
+	std::set<uint64_t> all;
+
+	for (const auto &one : ends)
+		all.insert(one.first);
+	return all;
 }
 
 void driver::run_loop()
 {
 	struct epoll_event events[16];
+	time_point looked_at;
+	eventfd_t woken;
 	int count;
 
 	while (!stopping) {
-		count = epoll_wait(epoll.fd, events, 16, resting.empty() ? -1 : rest_ms);
+		count = epoll_wait(epoll.fd, events, 16,
+				   !resting.empty() ? rest_ms
+				   : timed.empty()  ? -1
+						    : (int)deadline_time.count());
 		for (int i = 0; i < count; i++)
 			if (events[i].data.u64)
 				visit_end(events[i].data.u64 >> 1,
 					  events[i].data.u64 & 1);
-		visit_resting();
+			else if (!eventfd_read(wake.fd, &woken) && !stopping)
+				visit_set(list_ends());
+		visit_set(resting);
+		if (timed.empty() || clock_now() - looked_at < deadline_time)
+			continue;
+		looked_at = clock_now();
+		visit_set(timed);
 	}
 }
 

@@ -34,10 +34,19 @@ class driven
 	/* End the connection: the peer is gone, or this end leaves. */
 	virtual void hang_up() = 0;
 	/*
+	 * Whether a deadline runs, so that progress is due at times without a completion.
+	 */
+	virtual bool has_deadline() const
+	{
+		return false;
+	}
+	/*
 	 * Make the fds of the channels readable at the next completion. Returns true if
 	 * something has completed already: make progress, and arm again.
 	 */
 	bool arm_events();
+	/* Take what the peer wrote to the socket. Returns false if the peer is gone. */
+	bool read_socket();
 
 	/* Call hang_up() unless the end is over. Takes the lock. */
 	void close_now();
@@ -50,7 +59,10 @@ class driven
 	std::atomic<bool> over{ false };
 	/* Stays open as long as the connection: its end shows that the peer is gone. */
 	owned_fd socket;
-	/* Complete before the driver gets the end; then guarded by `lock`. */
+	/*
+	 * Complete before the driver gets the end; then guarded by `lock`. A rail has
+	 * the same index at both ends, and no channel when it has ended.
+	 */
 	std::vector<channel_end> ends;
 
       protected:
@@ -61,6 +73,26 @@ class driven
 	 * more. Then set `over`, and wake the driver to let the end go.
 	 */
 	void end_channels();
+	/*
+	 * End the channel of one rail, which has failed. Others are left if `over` is not
+	 * set afterwards.
+	 */
+	virtual void lose_rail(size_t index, int error) = 0;
+	/* The peer's end of the rail touches no memory any more. */
+	virtual void settle_rail(size_t index, uint64_t messages) = 0;
+	bool has_channels() const;
+	/*
+	 * Destroy the channel of a rail, and tell the peer.
+	 *
+	 * messages  of notifications that this end has received on all rails
+	 */
+	void end_rail(size_t index, uint64_t messages);
+
+      private:
+	/* What an end writes to the socket when a rail has ended. */
+	static const size_t record_size = 12;
+	uint8_t record[record_size]; /* that is arriving */
+	size_t record_length = 0;
 };
 
 /*
@@ -69,7 +101,7 @@ class driven
  * would cost both threads a switch for each completion, and looks once a millisecond
  * whether the application still polls.
  *
- * Threads: any thread may call add_end().
+ * Threads: any thread may call add_end() and wake_up().
  */
 class driver
 {
@@ -85,6 +117,8 @@ class driver
 	void stop_thread();
 	/* Drive an end until it is over; after an error not at all. */
 	int add_end(const std::shared_ptr<driven> &end);
+	/* Look at all ends soon: one of them has got a deadline. */
+	void wake_up();
 
       private:
 	struct watched {
@@ -101,10 +135,12 @@ class driver
 	/* Of the thread alone: ends that were not armed, because they are being polled.
 	 */
 	std::set<uint64_t> resting;
+	std::set<uint64_t> timed; /* of the thread alone: ends with a deadline */
 
 	void run_loop();
 	void visit_end(uint64_t id, bool at_socket);
-	void visit_resting();
+	void visit_set(std::set<uint64_t> visited);
+	std::set<uint64_t> list_ends();
 };
 
 } // namespace pier_nixl

@@ -2,6 +2,7 @@
 #include "engine.hpp"
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdlib>
 
 #include "report.hpp"
@@ -59,15 +60,21 @@ engine::~engine()
 
 	entrance.stop_thread();
 	for (const auto &one : links)
+		one->close_later(end);
+	progress.wake_up();
+	for (const auto &one : links)
 		one->finish(nullptr, end);
 	progress.stop_thread();
-	for (const auto &one : links)
-		one->close_now();
 	for (const auto &one : visitors)
 		one->close_now();
 	for (const auto &group : memories)
 		for (const auto &one : group.second.members)
 			one->deregister_all();
+	if (lost.rails || lost.notices)
+		report_line("agent \"%s\" has ended: %" PRIu64
+			    " rails were lost, %" PRIu64
+			    " notifications were not delivered",
+			    localAgent.c_str(), lost.rails.load(), lost.notices.load());
 }
 
 /* Forget the ends that are over, and keep a new one. */
@@ -327,17 +334,16 @@ nixl_status_t engine::disconnect(const std::string &agent)
 	}
 	std::lock_guard<std::mutex> guard(known->lock);
 
-	if (known->link) {
-		known->link->finish(nullptr, clock_now() + finish_time);
-		known->link->close_now();
-	}
+	if (known->link)
+		known->link->close_later(clock_now() + finish_time);
+	progress.wake_up();
 	return NIXL_SUCCESS;
 }
 
 /* Called with the lock of the peer held, which has no connection, or a broken one. */
 int engine::make_link(const std::string &agent, peer &of) const
 {
-	auto made = std::make_shared<connection>(chosen);
+	auto made = std::make_shared<connection>(chosen, lost);
 	int error;
 
 	if (clock_now() < of.rests_until.load())
@@ -418,7 +424,7 @@ nixl_status_t engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	auto *of = static_cast<request *>(handle);
 	nixl_status_t status = NIXL_SUCCESS;
 
-	if (of->on->over)
+	if (!of->on->accepts_requests())
 		status = find_link(agent, of->process, of->on);
 	if (status != NIXL_SUCCESS)
 		return of->status = status;
@@ -437,9 +443,14 @@ nixl_status_t engine::releaseReqH(nixlBackendReqH *handle) const
 {
 	auto *of = static_cast<request *>(handle);
 
-	if (of && of->status == NIXL_IN_PROG)
-		of->on->cancel(*of);
-	delete of;
+	if (of && of->status == NIXL_IN_PROG) {
+		std::shared_ptr<connection> on = of->on;
+
+		on->release(of);
+		progress.wake_up();
+	} else {
+		delete of;
+	}
 	return NIXL_SUCCESS;
 }
 

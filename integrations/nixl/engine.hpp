@@ -93,6 +93,7 @@ class engine : public nixlBackendEngine
 	device_list devices; /* outlives all that follows */
 	agent_address own;
 	inbox messages;
+	mutable losses lost;
 	mutable std::mutex lock; /* guards the following four */
 	mutable std::map<std::string, std::shared_ptr<peer>> peers;
 	/* All connections that this agent made, also those of peers that were removed. */

@@ -251,13 +251,15 @@ int dial_unix(const std::string &name, owned_fd &ret_socket)
 
 void set_up_tcp(int socket)
 {
-	int on = 1, idle_s = 30, interval_s = 10, probes = 3;
+	int on = 1, idle_s = 30, interval_s = 10, probes = 3, silent_ms = 60000;
 
 	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 	setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
 	setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	/* No probes are sent while something is not acknowledged. */
+	setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
 }
 
 /* A socket on the way to an agent. */

@@ -29,20 +29,28 @@ visitor::~visitor()
 void visitor::end_now()
 {
 	end_channels();
-	pier_recv_pool_destroy(pool);
-	pool = nullptr;
+	for (struct pier_recv_pool *pool : pools)
+		pier_recv_pool_destroy(pool);
+	pools.clear();
 }
 
 int visitor::welcome(std::vector<channel_end> &&connected, const device_list &devices)
 {
 	struct pier_recv_pool_attr attr;
+	int error = 0;
 
 	ends = std::move(connected);
-	pier_recv_pool_attr_init(&attr);
-	attr.count = PIER_NIXL_RECEIVES;
-	attr.length = PIER_NIXL_SLOT_SIZE;
-	attr.channel = ends[0].channel;
-	return pier_recv_pool_create(devices.all[ends[0].device].pd, &attr, &pool);
+	pools.resize(ends.size());
+	causes.resize(ends.size());
+	for (size_t i = 0; !error && i < ends.size(); i++) {
+		pier_recv_pool_attr_init(&attr);
+		attr.count = PIER_NIXL_RECEIVES;
+		attr.length = PIER_NIXL_SLOT_SIZE;
+		attr.channel = ends[i].channel;
+		error = pier_recv_pool_create(devices.all[ends[i].device].pd, &attr,
+					      &pools[i]);
+	}
+	return error;
 }
 
 /*
@@ -58,18 +66,54 @@ void visitor::hang_up()
 
 void visitor::make_progress()
 {
+	for (size_t i = 0; i < pools.size(); i++) {
+		int error = pools[i] ? take_messages(i) : 0;
+
+		if (error)
+			lose_rail(i, error);
+	}
+}
+
+/* Returns 0 if no message is left, or a negative errno. */
+int visitor::take_messages(size_t index)
+{
 	struct pier_pool_message message;
 	int count;
 
 	do {
-		count = over ? 0 : pier_recv_pool_wait(pool, 0, &message);
+		count = pier_recv_pool_wait(pools[index], 0, &message);
 		if (count == 1) {
+			received++;
 			take_message((const uint8_t *)message.pointer, message.length);
-			pier_recv_pool_release(pool, &message);
+			pier_recv_pool_release(pools[index], &message);
 		}
 	} while (count == 1);
-	if (count < 0)
+	return count;
+}
+
+/*
+ * Nothing arrives on the rail after it was stopped. What had arrived is taken before the
+ * peer is told how much that was. When the peer ends its connection, its rails break one
+ * after the other, which is no failure.
+ */
+void visitor::lose_rail(size_t index, int error)
+{
+	causes[index] = error == -ECONNRESET ? "it ended at the peer"
+					     : pier_error_message();
+	pier_channel_cancel(ends[index].channel);
+	take_messages(index);
+	end_rail(index, received);
+	pier_recv_pool_destroy(pools[index]);
+	pools[index] = nullptr;
+	if (!has_channels())
 		end_now();
+}
+
+/* The peer continues with other rails. */
+void visitor::settle_rail(size_t index, uint64_t)
+{
+	report_line("agent \"%s\": rail %zu, on which it sends, failed: %s",
+		    agent.c_str(), index, causes[index].c_str());
 }
 
 /* The forms of connection::queue_notice() and post_message(). */

@@ -70,7 +70,10 @@ class visitor : public driven
 
       private:
 	inbox &messages;
-	struct pier_recv_pool *pool = nullptr;
+	/* For each rail; NULL: it is lost, and this was the reason. */
+	std::vector<struct pier_recv_pool *> pools;
+	std::vector<std::string> causes;
+	uint64_t received = 0; /* messages, on all rails */
 	/* Of the notification that is arriving. */
 	std::string text;
 	size_t expected = 0;
@@ -78,6 +81,9 @@ class visitor : public driven
 	bool has_head = false;
 
 	void end_now();
+	void lose_rail(size_t index, int error) override;
+	void settle_rail(size_t index, uint64_t) override;
+	int take_messages(size_t index);
 	void take_message(const uint8_t *bytes, size_t length);
 };
 

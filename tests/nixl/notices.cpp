@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <list>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* In C++ a function there hides the constructor of a struct of its name. */
 #pragma GCC diagnostic push
@@ -185,6 +187,54 @@ static void notifications_are_sent_before_the_end(void **)
 	expect_notices(two, 100);
 }
 
+/* Lines that the backend prints meanwhile. */
+static std::string printed_during(const std::function<void()> &step)
+{
+	int kept = dup(2), memory = memfd_create("lines", MFD_CLOEXEC);
+	std::string lines(65536, 0);
+	ssize_t length;
+
+	assert_true(kept >= 0 && memory >= 0 && dup2(memory, 2) == 2);
+	step();
+	assert_int_equal(dup2(kept, 2), 2);
+	length = pread(memory, &lines[0], lines.size(), 0);
+	assert_true(length >= 0);
+	lines.resize((size_t)length);
+	close(kept);
+	close(memory);
+	return lines;
+}
+
+/*
+ * A notification whose completion never comes. Removing the peer does not wait for it: a
+ * call that did would have given up the connection. The end of the agent says that it was
+ * not delivered.
+ */
+static void notifications_that_cannot_be_sent_are_counted(void **)
+{
+	std::string lines;
+	test_agent two("two");
+
+	setenv("PIER_CANARY", "off", 1);
+	lines = printed_during([&] {
+		test_agent one("one", { { "device", "fault:lost@1+:" + options.device },
+					{ "timeout", "300" } });
+		size_t channels;
+
+		one.meet(two);
+		assert_int_equal(one.engine->genNotif("two", "x"), NIXL_SUCCESS);
+		channels = pier_object_count(PIER_OBJECT_CHANNEL);
+		one.forget("two");
+		assert_int_equal(pier_object_count(PIER_OBJECT_CHANNEL), channels);
+		assert_int_equal(one.engine->genNotif("two", "x"), NIXL_ERR_NOT_FOUND);
+	});
+	unsetenv("PIER_CANARY");
+	assert_true(lines.find("agent \"two\": 1 notifications were not delivered") !=
+		    std::string::npos);
+	assert_true(lines.find("agent \"one\" has ended: 0 rails were lost, 1 "
+			       "notifications were not delivered") != std::string::npos);
+}
+
 static void a_peer_without_metadata_is_not_found(void **)
 {
 	test_agent one("one");
@@ -204,6 +254,9 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(notifications_are_sent_before_the_end),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
+	if (options.device == PIER_SOFT_DEVICE)
+		tests.push_back(
+			cmocka_unit_test(notifications_that_cannot_be_sent_are_counted));
 	if (options.backend == "cuda")
 		tests.push_back(cmocka_unit_test(only_what_was_used_is_flushed));
 	return tests;
