@@ -268,8 +268,9 @@ UCX_HOST, UCX_MEMFD = "NIXL's UCX, host", "NIXL's UCX, memfd"
 MOONCAKE = "Mooncake over TCP, host"
 
 
-def nixl_perf(build, cache, name):
-    """Start, latency and bandwidth of a contestant, in processes of its own."""
+def nixl_perf(build, cache, name, *layers):
+    """Start, latency and bandwidth of a contestant, in processes of its own; with "layers",
+    the time of a KV cache."""
     wheel = cache.wheel(wheels.NEWEST)
     backend, memory = {PIER_HOST: ("PIER", "host"), PIER_MEMFD: ("PIER", "memfd"),
                        UCX_HOST: ("UCX", "host"), UCX_MEMFD: ("UCX", "memfd"),
@@ -278,8 +279,10 @@ def nixl_perf(build, cache, name):
                "UCX": str(next(wheel.glob(".*.mesonpy.libs")) / "plugins")}
     path = str(cache.mooncake()) if backend == "mooncake" else cache.path(wheels.NEWEST)
     return [float(field) for field in output(
-        [sys.executable, "-B", "tests/nixl/perf.py", backend, memory],
-        wheels.environment(path, PIER_DEVICE="soft0", PIER_TEST_NIXL_SIZE=str(128 * MIB),
+        [sys.executable, "-B", "tests/nixl/perf.py", backend, memory, *layers],
+        wheels.environment(path, PIER_DEVICE="soft0",
+                           PIER_TEST_NIXL_SIZE=str((80 if layers else 128) * MIB),
+                           PIER_TEST_NIXL_PARTS="160" if layers else "1",
                            NIXL_PLUGIN_DIR=plugins.get(backend, ""))).split()]
 
 
@@ -289,6 +292,8 @@ def bench_nixl(build, rounds):
     starts = Table("Start of an agent", "ms", 1e-3)
     latencies = Table("NIXL, write, 4 KiB, two processes", "us", 1e-6)
     bandwidths = Table("NIXL, write, 128 MiB, two processes", "GB/s", 1e9, 3)
+    layers = Table("NIXL, 80 layers, 160 regions, 5120 blocks of 16 KiB, one notification",
+                   "ms", 1e-3)
     try:
         for _ in range(at_least(rounds, 7)):
             for name in PIER_HOST, UCX_HOST, PIER_MEMFD, UCX_MEMFD, MOONCAKE:
@@ -296,12 +301,15 @@ def bench_nixl(build, rounds):
                 starts.add(name, start)
                 latencies.add(name, latency)
                 bandwidths.add(name, bandwidth)
+            for name in PIER_HOST, UCX_HOST:
+                layers.add(name, *nixl_perf(build, cache, name, "layers"))
     except wheels.Unavailable as problem:
         print("skip: nixl: %s" % problem)
         return []
     starts.show(False)
     latencies.show(False)
     bandwidths.show(True)
+    layers.show(False)
     ms = starts.median(PIER_HOST) * 1e3
     goals = [("start of an agent in ms", ms, ms <= 20, "at most 20")]
     for ours, theirs in (PIER_HOST, UCX_HOST), (PIER_MEMFD, UCX_MEMFD):

@@ -20,6 +20,8 @@ from nixl_cu12._api import nixl_agent, nixl_agent_config
 
 MIB = 1 << 20
 SIZE = int(os.environ.get("PIER_TEST_NIXL_SIZE", 64 * MIB))
+# Regions of the memory, of equal length.
+PARTS = int(os.environ.get("PIER_TEST_NIXL_PARTS", 1))
 SECONDS = 60
 
 
@@ -33,7 +35,9 @@ class Memory:
         self.bytes = mmap.mmap(self.fd, size)
         self.addr = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
         text = "dmabuf:%d" % self.fd if self.fd >= 0 else ""
-        agent.register_memory([(self.addr, size, 0, text)], "DRAM")
+        part = size // PARTS
+        agent.register_memory([(self.addr + i * part, part, 0, text) for i in range(PARTS)],
+                              "DRAM")
 
 
 def make_agent(name, backend):
