@@ -86,14 +86,14 @@ std::vector<door::caller>::iterator door::first_to_leave()
 	return leaves == callers.end() ? callers.begin() : leaves;
 }
 
-/*
- * Milliseconds until a caller from anywhere can be accepted. Until then it waits in the
- * queue. One on the Unix socket is of the same user, and need not wait.
- */
+/* Milliseconds until a caller can be accepted. Until then it waits in the queue. */
 int door::ms_to_room()
 {
-	return callers.size() < callers_max ? 0
-					    : left_ms(first_to_leave()->start + patience);
+	if (callers.size() < callers_max)
+		return 0;
+	auto leaves = first_to_leave();
+
+	return left_ms(leaves->start + (leaves->is_accepted ? caller_time : patience));
 }
 
 void door::accept_from(int listener, bool is_unix)
@@ -194,7 +194,7 @@ void door::poll_all()
 
 	make_place();
 	polled = { { wake.fd, POLLIN, 0 },
-		   { unix_socket.fd, POLLIN, 0 },
+		   { wait_ms ? -1 : unix_socket.fd, POLLIN, 0 },
 		   { wait_ms ? -1 : tcp_socket.fd, POLLIN, 0 } };
 	if (!wait_ms)
 		wait_ms = callers.empty() ? -1 : sweep_ms;
@@ -239,7 +239,7 @@ void door::run_loop()
 		for (size_t i = callers.size(); i-- > 0;)
 			if (!serve(callers[i]))
 				callers.erase(callers.begin() + (ptrdiff_t)i);
-		if (polled[1].revents)
+		if (polled[1].revents && !ms_to_room())
 			accept_from(unix_socket.fd, true);
 		if (polled[2].revents && !ms_to_room())
 			accept_from(tcp_socket.fd, false);
