@@ -174,8 +174,7 @@ PIER_API int pier_buffer_alloc(const char *spec, uint64_t length,
 
 /**
  * Allocate a buffer in the memory of a NIC (ibv_alloc_dm(3)). Peers and the NIC reach
- * such memory without crossing PCIe on this host. There is little of it: 128 KiB on a
- * ConnectX-5.
+ * such memory without crossing PCIe on this host. There is little of it.
  *
  * Regions of the same device (the handle, not the NIC) are registered by
  * ibv_reg_dm_mr(3); their path is PIER_PATH_NIC. The addresses of such a key begin at 0

@@ -11,6 +11,7 @@
 #include "persona.h"
 #include "post.h"
 #include "qp.h"
+#include "reach.h"
 
 static void free_context(struct fault_context *context)
 {

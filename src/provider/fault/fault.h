@@ -45,7 +45,7 @@ struct fault_context {
 	/* Reads that queue pairs serve, for a persona that shares them. */
 	int rd_atomic;
 	struct pier_list qps;
-	struct pier_list mrs; /* that the CPU reaches: see post.h */
+	struct pier_list mrs; /* that the CPU reaches: see reach.h */
 	struct ibv_async_event reported[FAULT_EVENTS]; /* by the plan, not taken yet */
 	uint32_t reported_count;
 	struct ibv_qp event_qp; /* of the event that was taken last */
@@ -60,7 +60,7 @@ struct fault_pd {
 struct fault_mr {
 	struct ibv_mr ibv;
 	struct ibv_mr *under;
-	/* See post.h: the bytes of the region from `iova` on. */
+	/* See reach.h: the bytes of the region from `iova` on. */
 	struct pier_list link;
 	uint8_t *bytes;
 	uint64_t iova;

@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "fault.h"
 #include "lie.h"
-#include "post.h"
+#include "reach.h"
 
 enum {
 	/* Wrong bytes are at most this many of a request's first element. */
@@ -33,14 +33,6 @@ struct fault_lies {
 	uint32_t max_sge;
 	struct ibv_sge sges[];
 };
-
-bool pier_fault_plans_lies(const struct pier_fault_plan *plan)
-{
-	return pier_fault_plans(plan, FAULT_DROP) ||
-	       pier_fault_plans(plan, FAULT_MISPLACE) ||
-	       pier_fault_plans(plan, FAULT_STALE) ||
-	       pier_fault_plans(plan, FAULT_CORRUPT);
-}
 
 uint32_t pier_fault_widen(const struct fault_context *context, struct ibv_qp_cap *cap)
 {

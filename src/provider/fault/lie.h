@@ -3,7 +3,6 @@
 #define PIER_FAULT_LIE_H
 
 #include <infiniband/verbs.h>
-#include <stdbool.h>
 
 #include "fault.h"
 
@@ -14,9 +13,6 @@
  * scatter list, or the CPU changes the bytes that it brought before its completion is
  * returned.
  */
-
-/* Whether any request of the plan may lie. */
-bool pier_fault_plans_lies(const struct pier_fault_plan *plan);
 
 /*
  * Before the queue pair beneath is created: more room in its gather lists, if the device

@@ -422,6 +422,14 @@ bool pier_fault_plans(const struct pier_fault_plan *plan, enum pier_fault_effect
 	return false;
 }
 
+bool pier_fault_plans_lies(const struct pier_fault_plan *plan)
+{
+	return pier_fault_plans(plan, FAULT_DROP) ||
+	       pier_fault_plans(plan, FAULT_MISPLACE) ||
+	       pier_fault_plans(plan, FAULT_STALE) ||
+	       pier_fault_plans(plan, FAULT_CORRUPT);
+}
+
 int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occasion)
 {
 	const struct pier_fault_rule *rule = pier_fault_strikes(plan, FAULT_FAIL,

@@ -155,6 +155,8 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 
 /* Whether a rule of the plan has that effect. */
 bool pier_fault_plans(const struct pier_fault_plan *plan, enum pier_fault_effect effect);
+/* Whether any request of the plan may lie. */
+bool pier_fault_plans_lies(const struct pier_fault_plan *plan);
 
 /*
  * For calls: 0, or the errno with which the call fails. It is also stored in errno, and

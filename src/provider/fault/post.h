@@ -14,20 +14,6 @@
  * are taken from the region, which gets other ones instead.
  */
 
-/* Let the CPU reach a new region: at `addr`, or in a dma-buf of that offset. */
-void pier_fault_reach_region(struct fault_mr *mr, void *addr, size_t length,
-			     uint64_t iova);
-void pier_fault_reach_dmabuf(struct fault_mr *mr, int fd, uint64_t offset, size_t length,
-			     uint64_t iova);
-void pier_fault_leave_region(struct fault_mr *mr);
-
-/*
- * With the context's lock held: where the CPU reaches an element's bytes. NULL: nowhere,
- * or neither a persona nor a rule needs it.
- */
-uint8_t *pier_fault_find_bytes(const struct fault_context *context,
-			       const struct ibv_sge *element, size_t length);
-
 /* All with the context's lock held, and `receives` of a queue pair or a shared queue. */
 
 void pier_fault_forget_receives(struct pier_list *receives);
