@@ -574,7 +574,7 @@ static void memory_of_several_keys_is_moved(void **)
  */
 static void faults_of_a_cache_are_survived(void **)
 {
-	test_memory plain(mib), replaced(mib);
+	test_memory plain(mib), replaced(mib), other(mib);
 	test_agent one("one", { { "device", with_plan("reg@1=EIO,dereg_mr@1=EIO") },
 				{ "cache", "on" } });
 	nixlBackendMD *mine;
@@ -588,6 +588,8 @@ static void faults_of_a_cache_are_survived(void **)
 	assert_ptr_equal(mmap((void *)replaced.addr, mib, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			 (void *)replaced.addr);
+	/* Waits until the cache has noticed what the system has reported so far. */
+	assert_true(one.register_memory(other));
 	assert_int_not_equal(one.engine->deregisterMem(mine), NIXL_SUCCESS);
 }
 
