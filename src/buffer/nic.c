@@ -244,13 +244,17 @@ static int alloc_buffer(struct pier_device *device, uint64_t length, uint64_t wh
 		goto free_nic;
 	errno = 0;
 	nic->dm = alloc_dm(nic);
-	error = nic->dm ? fill_buffer(nic, length, ret_buffer) : -pier_last_errno();
+	if (!nic->dm) {
+		error = -pier_last_errno();
+		goto unmap;
+	}
+	error = fill_buffer(nic, length, ret_buffer);
 	if (!error) {
 		atomic_fetch_add(&device->pds, 1);
 		return 0;
 	}
-	if (nic->dm)
-		device->provider->free_dm(nic->dm);
+	device->provider->free_dm(nic->dm);
+unmap:
 	munmap(nic->reserved, whole);
 free_nic:
 	free(nic);
