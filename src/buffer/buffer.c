@@ -43,7 +43,7 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 		 buffer->backend->name);
 }
 
-int pier_make_buffer(const struct pier_backend *backend, struct pier_memory *memory,
+int pier_make_buffer(const struct pier_backend *backend, const struct pier_memory *memory,
 		     uint64_t address, size_t length, bool wrapped,
 		     const struct pier_object *parent, struct pier_buffer **ret_buffer)
 {

@@ -80,15 +80,14 @@ int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
 
 /*
- * Make a buffer of memory that a backend has, which belongs to the buffer then. After an
- * error the memory is as before.
+ * Make a buffer of memory that a backend has. After an error the memory is as before.
  *
  * wrapped  the caller owns the memory
  * parent   what the buffer must not outlive, or NULL
  *
  * Errors: -ENOMEM.
  */
-int pier_make_buffer(const struct pier_backend *backend, struct pier_memory *memory,
+int pier_make_buffer(const struct pier_backend *backend, const struct pier_memory *memory,
 		     uint64_t address, size_t length, bool wrapped,
 		     const struct pier_object *parent, struct pier_buffer **ret_buffer);
 

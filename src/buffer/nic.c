@@ -213,7 +213,7 @@ static int clear_memory(const struct nic_memory *nic)
 static int fill_buffer(struct nic_memory *nic, uint64_t length,
 		       struct pier_buffer **ret_buffer)
 {
-	struct pier_memory memory = {
+	const struct pier_memory memory = {
 		.size = sizeof(memory),
 		.address = (uintptr_t)nic->reserved,
 		.length = nic->length,
