@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <poll.h>
 
 #include "bytes.hpp"
 #include "report.hpp"
@@ -53,15 +52,20 @@ void connection::count_lost_notices()
 		    lost);
 }
 
+void connection::drop_rails()
+{
+	for (const rail &one : rails)
+		pier_mr_dereg(one.slots_mr);
+	rails.clear();
+}
+
 void connection::fail_all(nixl_status_t status)
 {
 	std::vector<request *> failed;
 
 	end_channels();
 	count_lost_notices();
-	for (const rail &one : rails)
-		pier_mr_dereg(one.slots_mr);
-	rails.clear();
+	drop_rails();
 	failed.swap(active);
 	waiting.clear();
 	repeated.clear();
@@ -187,6 +191,7 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 		rails.back().name = devices.all[end.device].name;
 		rails.back().device = end.device;
 		rails.back().peer_device = (uint32_t)(found - peer.devices.begin());
+		rails.back().since = clock_now();
 		rails.back().chunk = std::min(chunk_max, end.max_message);
 		error = pier_mr_reg(devices.all[end.device].pd, slots.data(),
 				    slots.size(), PIER_ACCESS_LOCAL_READ,
@@ -197,38 +202,37 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 	return 0;
 }
 
-int connection::call_agent(const std::string &called, const agent_address &peer,
-			   const std::string &name, const device_list &devices)
+int connection::begin(std::vector<channel_end> &connected, owned_fd &&stream,
+		      const agent_address &peer, const device_list &devices,
+		      driver &by)
 {
-	uint32_t count = std::min(chosen.rails, peer.rails);
-	agent_hello hello = { peer.token, name, count, devices.description };
-	std::string where, step;
-	channel_maker maker;
+	std::lock_guard<std::mutex> guard(lock);
 	int error;
 
-	agent = called;
-	error = dial_agent(peer, hello.write(), (int)chosen.connect_timeout * 1000,
-			   socket, where);
+	if (over)
+		return 1;
+	ends.swap(connected);
+	socket = std::move(stream);
+	error = set_up_rails(peer, devices);
 	if (error) {
-		report_line("cannot reach agent \"%s\" at %s: %s", agent.c_str(),
-			    where.c_str(), strerror(-error));
+		/* Nobody may post on them until fail() is called. */
+		drop_rails();
 		return error;
 	}
-	error = maker.begin(devices, peer.description, count, chosen.connect_timeout,
-			    true, socket.fd);
-	for (int done = 0; !error && done == 0;) {
-		done = maker.step();
-		if (done == 0)
-			poll(maker.fds, 2, left_ms(maker.wake));
-		error = std::min(done, 0);
-	}
-	ends = std::move(maker.ends);
-	if (!error)
-		error = set_up_rails(peer, devices);
-	step = "cannot connect to agent \"" + agent + "\" at " + where;
+	error = by.add_end(shared_from_this());
 	if (error)
-		report_failure(step.c_str());
-	return error;
+		fail_all(status_of(error));
+	else
+		make_progress();
+	return 1;
+}
+
+void connection::fail(nixl_status_t status)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	if (!over)
+		fail_all(status);
 }
 
 nixl_status_t connection::post(request &of, const std::string *message)
@@ -300,6 +304,9 @@ void connection::close_later(time_point end)
 
 	closes_at = end;
 	is_closing = true;
+	/* The agent is still being called, and nothing waits for it. */
+	if (!over && ends.empty() && !is_busy(nullptr))
+		fail_all(NIXL_ERR_CANCELED);
 }
 
 /* The driver makes progress meanwhile. */
@@ -463,6 +470,8 @@ void connection::post_notices()
 {
 	bool has_posted = true;
 
+	if (rails.empty())
+		return;
 	while (!outbox.empty() && slots_filled - slots_done < slots_max)
 		fill_slot();
 	while (has_posted && !over && slots_posted < slots_filled)

@@ -26,8 +26,8 @@ struct losses {
 
 /*
  * A connection to an agent, made by this one to post requests. It has a channel for
- * each rail. What the peer initiates has a connection of its own, which is a visitor
- * here.
+ * each rail, and none while the agent is being called: what is posted then waits. What the
+ * peer initiates has a connection of its own, which is a visitor here.
  *
  * The spans of a request are posted in pieces, each of which is one doorbell and one
  * completion, as the channels have room. Rails take pieces in turn. Notifications go
@@ -42,26 +42,29 @@ struct losses {
  * Threads: any thread may call any public function. A request belongs to one thread at
  * a time, as NIXL has it.
  */
-class connection : public driven
+class connection : public driven, public std::enable_shared_from_this<connection>
 {
       public:
-	/* Both must outlast the connection. */
-	connection(const settings &by_user, losses &of_agent)
+	/*
+	 * by_user, of_agent  must outlast the connection
+	 * called             the agent's name
+	 */
+	connection(const settings &by_user, losses &of_agent, const std::string &called)
 	    : chosen(by_user), counted(of_agent)
 	{
+		agent = called;
 	}
 	~connection() override;
 
 	/*
-	 * Call an agent, and connect all rails.
-	 *
-	 * called  its name
-	 * name    of this agent
-	 *
-	 * Returns 0, or a negative errno after a line that gives the reason.
+	 * The rails are connected: start what was posted meanwhile, and have the end
+	 * driven. Takes the channels, unless the connection is over. Returns 1, or a
+	 * negative errno with a sentence in pier_error_message().
 	 */
-	int call_agent(const std::string &called, const agent_address &peer,
-		       const std::string &name, const device_list &devices);
+	int begin(std::vector<channel_end> &connected, owned_fd &&stream,
+		  const agent_address &peer, const device_list &devices, driver &by);
+	/* The agent was not reached: what was posted fails with this status. */
+	void fail(nixl_status_t status);
 
 	/*
 	 * Start a request that is not in progress. Returns its status:
@@ -193,6 +196,7 @@ class connection : public driven
 	nixl_status_t flush_device(const request &of);
 	void measure(const request &of);
 	void count_lost_notices();
+	void drop_rails();
 	void fail_all(nixl_status_t status);
 	void withdraw(request &of);
 	void drop_released(rail &of);

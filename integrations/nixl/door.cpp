@@ -16,13 +16,13 @@ namespace pier_nixl
 
 static const size_t callers_max = 64, greetings_max = 64;
 /*
- * To send the hello. Later, the oldest handshake makes place for another caller after
- * this time.
+ * To send the hello. After that, the oldest caller makes place for another one after this
+ * time.
  */
 static const auto caller_time = std::chrono::seconds(5);
 /* To begin the handshakes after the hello was accepted. */
 static const auto begin_time = std::chrono::seconds(10);
-/* Before that, no caller leaves for another: the hello may be on its way. */
+/* Before that, none leaves for another whose hello may be on its way. */
 static const auto patience = std::chrono::milliseconds(250);
 /* Callers that run out of time are noticed this late. */
 static const int sweep_ms = 500;
@@ -73,7 +73,8 @@ void door::stop_thread()
 	stopping = true;
 	eventfd_write(wake.fd, 1);
 	thread.join();
-	greetings.clear();
+	meetings.clear();
+	added.clear();
 	callers.clear();
 }
 
@@ -166,26 +167,51 @@ void door::greet(caller &from)
 	auto with = greet_caller(std::move(from.socket), from.hello);
 
 	if (with && with->step())
-		greetings.push_back({ std::move(with), clock_now(), polled.size() });
+		meetings.push_back({ std::move(with), true, clock_now(), polled.size() });
+}
+
+void door::add(std::unique_ptr<meeting> call)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	added.push_back(std::move(call));
+	eventfd_write(wake.fd, 1);
+}
+
+void door::take_added()
+{
+	std::vector<std::unique_ptr<meeting>> taken;
+	eventfd_t count;
+
+	eventfd_read(wake.fd, &count);
+	{
+		std::lock_guard<std::mutex> guard(lock);
+
+		taken.swap(added);
+	}
+	for (std::unique_ptr<meeting> &one : taken)
+		if (one->step())
+			meetings.push_back(
+				{ std::move(one), false, clock_now(), polled.size() });
 }
 
 /* Channels are limited in number. */
 bool door::has_place() const
 {
-	return greetings.size() < greetings_max;
+	return std::ranges::count(meetings, true, &entry::is_caller) <
+	       (ptrdiff_t)greetings_max;
 }
 
 /* If a caller wants to begin its handshakes, the oldest leaves, which had the most time. */
 void door::make_place()
 {
-	bool is_wanted = std::ranges::any_of(
-		callers, [](const caller &one) { return one.is_accepted; });
+	bool is_wanted = std::ranges::any_of(callers, &caller::is_accepted);
+	auto oldest = std::ranges::find(meetings, true, &entry::is_caller);
 
-	if (!is_wanted || has_place() ||
-	    clock_now() - greetings.front().start < caller_time)
+	if (!is_wanted || has_place() || clock_now() - oldest->start < caller_time)
 		return;
-	greetings.front().with->leave();
-	greetings.pop_front();
+	oldest->with->leave();
+	meetings.erase(oldest);
 }
 
 void door::poll_all()
@@ -202,7 +228,7 @@ void door::poll_all()
 		polled.push_back(
 			{ one.is_accepted && !has_place() ? -1 : one.socket.fd, POLLIN,
 			  0 });
-	for (greeting &one : greetings) {
+	for (entry &one : meetings) {
 		int left = left_ms(one.with->due());
 
 		one.fds_from = polled.size();
@@ -217,7 +243,7 @@ void door::step_all()
 {
 	size_t end = polled.size();
 
-	for (auto next = greetings.end(); next != greetings.begin();) {
+	for (auto next = meetings.end(); next != meetings.begin();) {
 		auto one = std::prev(next);
 		bool is_ready = left_ms(one->with->due()) == 0;
 
@@ -225,7 +251,7 @@ void door::step_all()
 			is_ready |= polled[i].revents != 0;
 		end = std::min(end, one->fds_from);
 		if (is_ready && !one->with->step())
-			next = greetings.erase(one);
+			next = meetings.erase(one);
 		else
 			next = one;
 	}
@@ -236,6 +262,7 @@ void door::run_loop()
 	while (!stopping) {
 		poll_all();
 		step_all();
+		take_added();
 		for (size_t i = callers.size(); i-- > 0;)
 			if (!serve(callers[i]))
 				callers.erase(callers.begin() + (ptrdiff_t)i);

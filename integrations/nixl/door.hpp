@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <poll.h>
 #include <string>
 #include <thread>
@@ -29,8 +30,10 @@ class meeting
 	virtual void add_fds(std::vector<struct pollfd> &polled) const = 0;
 	/* When the next step is due at the latest. */
 	virtual time_point due() const = 0;
-	/* Fail: another caller needs its place. */
-	virtual void leave() = 0;
+	/* Fail: another caller needs the place of this one. */
+	virtual void leave()
+	{
+	}
 };
 
 /*
@@ -65,6 +68,8 @@ class door
 	int start_thread(greet_function greet);
 	/* Give up the connections that are being made. */
 	void stop_thread();
+	/* Make a connection that this end begins. Any thread may call. */
+	void add(std::unique_ptr<meeting> call);
 
       private:
 	struct caller {
@@ -76,9 +81,9 @@ class door
 		agent_hello hello;
 	};
 
-	/* A caller whose handshakes are in progress. */
-	struct greeting {
+	struct entry {
 		std::unique_ptr<meeting> with;
+		bool is_caller; /* its handshakes are in progress */
 		time_point start;
 		size_t fds_from; /* index of its first in what is polled */
 	};
@@ -86,15 +91,18 @@ class door
 	owned_fd unix_socket, tcp_socket, wake;
 	std::string token;
 	std::vector<caller> callers;
-	std::list<greeting> greetings; /* the oldest first */
+	std::list<entry> meetings; /* the oldest first */
 	std::vector<struct pollfd> polled;
 	std::thread thread;
 	std::atomic<bool> stopping{ false };
 	greet_function greet_caller;
+	std::mutex lock; /* guards the following */
+	std::vector<std::unique_ptr<meeting>> added;
 
 	void run_loop();
 	void poll_all();
 	void step_all();
+	void take_added();
 	void accept_from(int socket, bool is_unix);
 	std::vector<caller>::iterator first_to_leave();
 	int ms_to_room();

@@ -58,12 +58,12 @@ engine::~engine()
 {
 	auto end = clock_now() + finish_time;
 
-	entrance.stop_thread();
 	for (const auto &one : links)
 		one->close_later(end);
 	progress.wake_up();
 	for (const auto &one : links)
 		one->finish(nullptr, end);
+	entrance.stop_thread();
 	progress.stop_thread();
 	for (const auto &one : visitors)
 		one->close_now();
@@ -340,26 +340,108 @@ nixl_status_t engine::disconnect(const std::string &agent)
 	return NIXL_SUCCESS;
 }
 
-/* Called with the lock of the peer held, which has no connection, or a broken one. */
-int engine::make_link(const std::string &agent, peer &of) const
+/* A call of an agent, whose connection keeps what is posted meanwhile. */
+class engine::call : public meeting
 {
-	auto made = std::make_shared<connection>(chosen, lost);
-	int error;
+      public:
+	call(const engine &by, const std::shared_ptr<peer> &of,
+	     const std::shared_ptr<connection> &made, const std::string &called)
+		: host(by), callee(of), link(made), agent(called),
+		  rails(std::min(host.chosen.rails, of->address.rails))
+	{
+		agent_hello hello = { of->address.token, host.localAgent, rails,
+				      host.devices.description };
 
-	if (clock_now() < of.rests_until.load())
+		dial.begin(of->address, hello.write(),
+			   (int)host.chosen.connect_timeout * 1000);
+	}
+	bool step() override
+	{
+		int result;
+
+		/* The peer was removed. */
+		if (link->over)
+			return false;
+		result = go_on();
+		if (result < 0)
+			fail(result);
+		return result == 0;
+	}
+	void add_fds(std::vector<struct pollfd> &polled) const override
+	{
+		if (has_answered)
+			polled.insert(polled.end(), maker.fds, maker.fds + 2);
+		else
+			dial.add_fds(polled);
+	}
+	time_point due() const override
+	{
+		return has_answered ? maker.wake : dial.wake;
+	}
+
+      private:
+	const engine &host;
+	const std::shared_ptr<peer> callee;
+	const std::shared_ptr<connection> link;
+	const std::string agent;
+	const uint32_t rails;
+	dialing dial;
+	bool has_answered = false;
+	channel_maker maker;
+
+	int go_on()
+	{
+		int result = 1;
+
+		if (!has_answered) {
+			result = dial.step();
+			if (result != 1)
+				return result;
+			has_answered = true;
+			result = maker.begin(host.devices, callee->address.description,
+					     rails, host.chosen.connect_timeout, true,
+					     dial.socket.fd);
+			if (result)
+				return result;
+		}
+		result = maker.step();
+		return result == 1 ? link->begin(maker.ends, std::move(dial.socket),
+						 callee->address, host.devices,
+						 host.progress)
+				   : result;
+	}
+	/* The peer is not called again for some time before anybody can call. */
+	void fail(int error)
+	{
+		const char *name = agent.c_str(), *where = dial.where.c_str();
+
+		if (error == -ETIMEDOUT)
+			callee->rests_until =
+				clock_now() +
+				std::chrono::seconds(host.chosen.connect_timeout);
+		if (has_answered)
+			report_failure(("cannot connect to agent \"" + agent + "\" at " +
+					dial.where)
+					       .c_str());
+		else
+			report_line("cannot reach agent \"%s\" at %s: %s", name, where,
+				    strerror(-error));
+		link->fail(status_of(error));
+	}
+};
+
+/* Called with the lock of the peer held, which has no connection, or a broken one. */
+int engine::make_link(const std::string &agent, const std::shared_ptr<peer> &of) const
+{
+	if (clock_now() < of->rests_until.load())
 		return -ETIMEDOUT;
-	error = made->call_agent(agent, of.address, localAgent, devices);
-	if (error == -ETIMEDOUT)
-		of.rests_until = clock_now() +
-				 std::chrono::seconds(chosen.connect_timeout);
-	if (!error)
-		error = progress.add_end(made);
-	if (error)
-		return error;
-	of.link = made;
-	std::lock_guard<std::mutex> guard(lock);
+	of->link = std::make_shared<connection>(chosen, lost, agent);
+	{
+		std::lock_guard<std::mutex> guard(lock);
 
-	keep_end(links, made);
+		keep_end(links, of->link);
+	}
+	entrance.add(std::make_unique<call>(*this, of, of->link, agent));
 	return 0;
 }
 
@@ -392,7 +474,7 @@ nixl_status_t engine::find_link(const std::string &agent, const std::string &pro
 		return NIXL_ERR_NOT_FOUND;
 	}
 	if (!known->link || known->link->over) {
-		int error = make_link(agent, *known);
+		int error = make_link(agent, known);
 
 		if (error)
 			return status_of(error);

@@ -77,7 +77,7 @@ class engine : public nixlBackendEngine
       private:
 	/* An agent whose metadata was loaded. */
 	struct peer {
-		std::mutex lock; /* held while the agent is called */
+		std::mutex lock; /* guards `link` */
 		agent_address address;
 		std::shared_ptr<connection> link;
 		/* It did not answer, and is not called again before this time. */
@@ -102,16 +102,17 @@ class engine : public nixlBackendEngine
 	/* By their flush_group; "" holds what needs no flush. Groups stay. */
 	std::map<std::string, memory_group> memories;
 	mutable driver progress;
-	door entrance;
+	mutable door entrance;
 
 	class greeting;
+	class call;
 
 	int start();
 	std::unique_ptr<meeting> greet(owned_fd &&socket, const agent_hello &hello);
 	/* process  the one that must be connected; "": the current one */
 	nixl_status_t find_link(const std::string &agent, const std::string &process,
 				std::shared_ptr<connection> &ret_link) const;
-	int make_link(const std::string &agent, peer &of) const;
+	int make_link(const std::string &agent, const std::shared_ptr<peer> &of) const;
 	void flush_devices(const flush_set &written);
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "sockets.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstddef>
@@ -22,7 +23,10 @@
 namespace pier_nixl
 {
 
-static const int dial_ms = 2000;
+/* Between the addresses of an agent: the connection attempt delay of RFC 8305. */
+static const auto stagger = std::chrono::milliseconds(250);
+/* From the call of the last address until one is connected. */
+static const auto reach_time = std::chrono::seconds(2);
 
 owned_fd::~owned_fd()
 {
@@ -262,180 +266,208 @@ void set_up_tcp(int socket)
 	setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
 }
 
-/* A socket on the way to an agent. */
-struct candidate {
-	owned_fd socket;
-	std::string where;
-	enum progress {
-		CONNECTING,
-		CONNECTED,
-		INTRODUCED /* the hello was written */
-	} state;
-};
-
-static short events_of(const candidate &one)
+/* The bytes of an address, and NULL for one of another family. */
+static const uint8_t *bytes_of(const struct sockaddr *address, int family)
 {
-	if (one.state == candidate::CONNECTING)
-		return POLLOUT;
-	return one.state == candidate::INTRODUCED ? POLLIN : 0;
+	if (!address || address->sa_family != family)
+		return nullptr;
+	return family == AF_INET6
+		       ? ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr
+		       : (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
 }
 
-static int begin_dial(const std::string &host, uint16_t port,
-		      std::vector<candidate> &candidates, std::string &ret_where)
+/* Whether the host is in a subnet of this one. */
+static bool is_near(const std::string &host, const struct ifaddrs *list)
 {
-	std::string where = "[" + host + "]:" + std::to_string(port);
-	struct addrinfo *list;
-	owned_fd made;
-	int error;
+	int family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
+	size_t size = family == AF_INET ? 4 : 16;
+	uint8_t there[16];
 
-	ret_where += (ret_where.empty() ? "" : ", ") + where;
-	error = resolve_numeric(where, 0, &list);
-	if (error)
-		return error;
-	error = begin_connect(list->ai_family, list->ai_addr, list->ai_addrlen, made);
-	freeaddrinfo(list);
-	if (!error) {
-		set_up_tcp(made.fd);
-		candidates.push_back(
-			{ std::move(made), where, candidate::CONNECTING });
+	if (inet_pton(family, host.c_str(), there) != 1)
+		return false;
+	for (const struct ifaddrs *one = list; one; one = one->ifa_next) {
+		const uint8_t *here = bytes_of(one->ifa_addr, family);
+		const uint8_t *mask = bytes_of(one->ifa_netmask, family);
+		bool is_same = here && mask;
+
+		for (size_t i = 0; is_same && i < size; i++)
+			is_same = (here[i] & mask[i]) == (there[i] & mask[i]);
+		if (is_same)
+			return true;
 	}
-	return error;
+	return false;
+}
+
+/* Those in a subnet of this host first, otherwise in the order of the agent. */
+static void sort_by_subnet(std::vector<std::string> &hosts)
+{
+	struct ifaddrs *list = nullptr;
+
+	if (getifaddrs(&list))
+		return;
+	std::stable_partition(
+		hosts.begin(), hosts.end(),
+		[&](const std::string &one) { return is_near(one, list); });
+	freeifaddrs(list);
+}
+
+void dialing::begin(const agent_address &peer, const std::string &hello_bytes,
+		    int timeout_ms)
+{
+	owned_fd made;
+
+	hello = hello_bytes;
+	port = peer.port;
+	end = clock_now() + std::chrono::milliseconds(timeout_ms);
+	error = dial_unix(peer.unix_name, made);
+	where = "its Unix socket";
+	if (!error) {
+		candidates.push_back({ std::move(made), where, candidate::CONNECTED, 0 });
+	} else if (!peer.hosts.empty()) {
+		where.clear();
+		hosts = peer.hosts;
+		sort_by_subnet(hosts);
+		std::reverse(hosts.begin(), hosts.end());
+	}
+}
+
+/* Returns whether there was an address to call. */
+bool dialing::call_next()
+{
+	struct addrinfo *list;
+	std::string name;
+	owned_fd made;
+	int failed;
+
+	if (hosts.empty() || (!candidates.empty() && clock_now() < next_start))
+		return false;
+	name = "[" + hosts.back() + "]:" + std::to_string(port);
+	hosts.pop_back();
+	where += (where.empty() ? "" : ", ") + name;
+	next_start = clock_now() + stagger;
+	reached_by = clock_now() + reach_time;
+	failed = resolve_numeric(name, 0, &list);
+	if (!failed) {
+		failed = begin_connect(list->ai_family, list->ai_addr, list->ai_addrlen,
+				       made);
+		freeaddrinfo(list);
+	}
+	if (failed) {
+		error = failed;
+		return true;
+	}
+	set_up_tcp(made.fd);
+	candidates.push_back({ std::move(made), name, candidate::CONNECTING, 0 });
+	return true;
+}
+
+bool dialing::has(candidate::progress state) const
+{
+	return std::ranges::any_of(
+		candidates, [&](const candidate &one) { return one.state == state; });
+}
+
+/* Returns whether an address is told the hello now. */
+bool dialing::introduce_next()
+{
+	if (has(candidate::INTRODUCED) && clock_now() < asked_until)
+		return false;
+	for (candidate &one : candidates)
+		if (one.state == candidate::CONNECTED) {
+			one.state = candidate::INTRODUCED;
+			asked_until = clock_now() + stagger;
+			return true;
+		}
+	return false;
 }
 
 /* Returns 1 if the agent accepted the hello, 0, or the error of the candidate. */
-static int advance(candidate &one)
+int dialing::advance(candidate &one)
 {
+	struct pollfd wait = { one.socket.fd, POLLOUT, 0 };
 	socklen_t size = sizeof(int);
-	int error = 0;
+	int failed = 0;
 	ssize_t count;
 	char byte;
 
-	if (one.state == candidate::CONNECTING) {
-		getsockopt(one.socket.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	if (one.state == candidate::CONNECTING && poll(&wait, 1, 0) == 1) {
+		getsockopt(one.socket.fd, SOL_SOCKET, SO_ERROR, &failed, &size);
 		one.state = candidate::CONNECTED;
-		return -error;
+		return -failed;
 	}
+	if (one.state != candidate::INTRODUCED)
+		return 0;
+	/* An error shows when the answer is read. */
+	count = send(one.socket.fd, hello.data() + one.sent, hello.size() - one.sent,
+		     MSG_NOSIGNAL | MSG_DONTWAIT);
+	one.sent += count > 0 ? (size_t)count : 0;
 	count = recv(one.socket.fd, &byte, 1, MSG_DONTWAIT);
 	if (count < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	return count == 1 && byte == PIER_NIXL_HELLO_ACCEPTED ? 1 : -ECONNREFUSED;
 }
 
-/* Returns whether a candidate was accepted, which is then the first. */
-static bool advance_all(std::vector<candidate> &candidates,
-			const std::vector<struct pollfd> &polled, int &ret_error)
+/* Returns whether one was accepted, which is taken. */
+bool dialing::advance_all()
 {
 	for (size_t i = candidates.size(); i-- > 0;) {
-		int result = polled[i].revents ? advance(candidates[i]) : 0;
+		int result = advance(candidates[i]);
 
 		if (result == 1) {
-			std::swap(candidates[0], candidates[i]);
+			socket = std::move(candidates[i].socket);
+			where = candidates[i].where;
 			return true;
 		}
 		if (result == 0)
 			continue;
-		ret_error = result;
+		error = result;
 		candidates.erase(candidates.begin() + (ptrdiff_t)i);
 	}
 	return false;
 }
 
-static candidate *find_in_state(std::vector<candidate> &candidates,
-				candidate::progress state)
+time_point dialing::limit() const
 {
-	for (candidate &one : candidates)
-		if (one.state == state)
-			return &one;
-	return nullptr;
+	if (has(candidate::INTRODUCED) || has(candidate::CONNECTED) || !hosts.empty())
+		return end;
+	return std::min(end, reached_by);
 }
 
-/*
- * Only one address is told the hello at a time, unless there is no answer from it: an
- * address that several hosts have can lead to another agent. Each socket is looked at
- * once more when the time is over, because this process may have been stopped.
- */
-static int dial_candidates(std::vector<candidate> &candidates, const std::string &hello,
-			   int timeout_ms, int error)
+/* All is looked at once more after the limit: this process may have been stopped. */
+int dialing::step()
 {
-	auto start = clock_now(), asked = start;
-	auto end = start + std::chrono::milliseconds(timeout_ms);
-	std::vector<struct pollfd> polled;
+	bool is_late = left_ms(limit()) == 0, has_moved;
 
-	while (!candidates.empty()) {
-		candidate *connected = find_in_state(candidates, candidate::CONNECTED);
-		candidate *introduced = find_in_state(candidates, candidate::INTRODUCED);
-
-		if (connected && (!introduced || left_ms(asked) == 0)) {
-			connected->state = candidate::INTRODUCED;
-			/* An error shows when the answer is read. */
-			write_all(connected->socket.fd, hello.data(), hello.size(),
-				  dial_ms);
-			asked = clock_now() + std::chrono::milliseconds(dial_ms);
-			continue;
-		}
-		auto until = introduced ? end
-					: start + std::chrono::milliseconds(dial_ms);
-
-		polled.clear();
-		for (const candidate &one : candidates)
-			polled.push_back({ one.socket.fd, events_of(one), 0 });
-		if (poll(polled.data(), polled.size(),
-			 left_ms(connected ? std::min(asked, until) : until)) == 0 &&
-		    left_ms(until) == 0)
-			return -ETIMEDOUT;
-		if (advance_all(candidates, polled, error))
-			return 0;
-	}
-	return error;
-}
-
-int dial_agent(const agent_address &address, const std::string &hello, int timeout_ms,
-	       owned_fd &ret_socket, std::string &ret_where)
-{
-	std::vector<candidate> candidates(1);
-	int error = dial_unix(address.unix_name, candidates[0].socket);
-
-	ret_where.clear();
-	if (error) {
-		candidates.clear();
-		for (const std::string &host : address.hosts) {
-			int failed = begin_dial(host, address.port, candidates, ret_where);
-
-			error = failed ? failed : error;
-		}
-	} else {
-		candidates[0].where = "its Unix socket";
-		candidates[0].state = candidate::CONNECTED;
-	}
-	if (ret_where.empty())
-		ret_where = "its Unix socket";
-	error = dial_candidates(candidates, hello, timeout_ms, error);
-	if (!error) {
-		ret_where = candidates[0].where;
-		ret_socket = std::move(candidates[0].socket);
-	}
-	return error;
-}
-
-int write_all(int socket, const void *bytes, size_t size, int timeout_ms)
-{
-	auto end = clock_now() + std::chrono::milliseconds(timeout_ms);
-	struct pollfd wait = { socket, POLLOUT, 0 };
-	const char *next = (const char *)bytes;
-
-	while (size > 0) {
-		ssize_t count = send(socket, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (count > 0) {
-			next += count;
-			size -= (size_t)count;
-		} else if (errno != EAGAIN && errno != EINTR) {
-			return -errno;
-		} else if (poll(&wait, 1, left_ms(end)) == 0) {
-			return -ETIMEDOUT;
-		}
-	}
+	do {
+		if (advance_all())
+			return 1;
+		has_moved = call_next();
+		has_moved |= introduce_next();
+		is_late &= !has_moved;
+	} while (has_moved);
+	if (candidates.empty())
+		return error;
+	if (is_late)
+		return -ETIMEDOUT;
+	wake = limit();
+	if (!hosts.empty())
+		wake = std::min(wake, next_start);
+	if (has(candidate::CONNECTED))
+		wake = std::min(wake, asked_until);
 	return 0;
+}
+
+void dialing::add_fds(std::vector<struct pollfd> &polled) const
+{
+	for (const candidate &one : candidates) {
+		bool writes = one.state == candidate::CONNECTING ||
+			      (one.state == candidate::INTRODUCED &&
+			       one.sent < hello.size());
+
+		polled.push_back(
+			{ one.state == candidate::CONNECTED ? -1 : one.socket.fd,
+			  (short)(writes ? POLLOUT : POLLIN), 0 });
+	}
 }
 
 } // namespace pier_nixl

@@ -3,11 +3,13 @@
 #define PIER_NIXL_SOCKETS_HPP
 
 #include <cstddef>
+#include <poll.h>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "address.hpp"
+#include "clock.hpp"
 
 namespace pier_nixl
 {
@@ -51,17 +53,61 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 	       std::vector<std::string> &ret_hosts, uint16_t &ret_port);
 
 /*
- * Connect to an agent, by the Unix socket if it is on this host and of this user,
- * otherwise by TCP, over the address that answers first. Write the hello, and wait until
- * the agent accepts it.
+ * Calls an agent without waiting: by the Unix socket if it is on this host and of this
+ * user, otherwise by TCP. Its addresses are called one after the other, those in a subnet
+ * of this host first, each 250 ms after the one before or as soon as that fails (RFC
+ * 8305). The first that accepts the hello is taken.
  *
- * ret_where  the address; after an error, all that were tried
- *
- * Returns 0 or a negative errno: -ETIMEDOUT no address was reached within 2 s, or the
- * agent did not accept within timeout_ms; otherwise that of the last address that failed.
+ * Only one address is told the hello at a time, unless there is no answer from it for
+ * 250 ms: an address that several hosts have can lead to another agent.
  */
-int dial_agent(const agent_address &address, const std::string &hello, int timeout_ms,
-	       owned_fd &ret_socket, std::string &ret_where);
+class dialing
+{
+      public:
+	/* timeout_ms  until the agent accepts the hello */
+	void begin(const agent_address &peer, const std::string &hello_bytes,
+		   int timeout_ms);
+	/*
+	 * Returns 1 when the agent has accepted, 0 before that, or a negative errno:
+	 * -ETIMEDOUT no address was reached within 2 s, or the agent did not accept;
+	 * otherwise that of the last address that failed.
+	 */
+	int step();
+	/* Append what the next step waits for; it is due at `wake`. */
+	void add_fds(std::vector<struct pollfd> &polled) const;
+
+	time_point wake{};
+	owned_fd socket; /* after the last step */
+	/* The address; before the last step and after an error, all that were called. */
+	std::string where;
+
+      private:
+	/* A socket on the way to an agent. */
+	struct candidate {
+		owned_fd socket;
+		std::string where;
+		enum progress {
+			CONNECTING,
+			CONNECTED,
+			INTRODUCED /* the hello is being written, or was */
+		} state;
+		size_t sent; /* of the hello */
+	};
+
+	std::vector<candidate> candidates;
+	std::vector<std::string> hosts; /* not called yet, the next one last */
+	uint16_t port;
+	std::string hello;
+	int error; /* of the last address that failed */
+	time_point end, next_start, reached_by, asked_until;
+
+	bool call_next();
+	bool introduce_next();
+	bool advance_all();
+	int advance(candidate &one);
+	bool has(candidate::progress state) const;
+	time_point limit() const;
+};
 
 /* Connect to an agent by the Unix socket. Returns 0 or a negative errno. */
 int dial_unix(const std::string &name, owned_fd &ret_socket);
@@ -74,9 +120,6 @@ std::string name_peer(int socket);
 
 /* Whether the other end of a Unix socket is a process of this user, or root's. */
 bool is_same_user(int socket);
-
-/* Write all bytes. Returns 0, or a negative errno: -ETIMEDOUT after timeout_ms. */
-int write_all(int socket, const void *bytes, size_t size, int timeout_ms);
 
 } // namespace pier_nixl
 

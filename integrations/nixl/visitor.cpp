@@ -116,7 +116,7 @@ void visitor::settle_rail(size_t index, uint64_t)
 		    agent.c_str(), index, causes[index].c_str());
 }
 
-/* The forms of connection::queue_notice() and post_message(). */
+/* The forms of connection::queue_notice() and fill_slot(). */
 void visitor::take_message(const uint8_t *bytes, size_t length)
 {
 	byte_reader reader(bytes, length);

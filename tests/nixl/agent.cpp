@@ -281,8 +281,10 @@ nixlBackendReqH *test_agent::prepare(nixl_xfer_op_t kind, const std::string &pee
 				     const std::vector<test_range> &ranges,
 				     nixl_status_t expected)
 {
-	prepared.push_back({ nullptr, nixl_meta_dlist_t(memories.front().memory->type),
-			     nixl_meta_dlist_t(memories.front().memory->type) });
+	nixl_mem_t type = memories.empty() ? DRAM_SEG : memories.front().memory->type;
+
+	prepared.push_back(
+		{ nullptr, nixl_meta_dlist_t(type), nixl_meta_dlist_t(type) });
 	lists &of = prepared.back();
 	nixl_status_t status;
 
