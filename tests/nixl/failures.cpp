@@ -235,8 +235,12 @@ extern "C" ssize_t send(int fd, const void *bytes, size_t size, int flags)
 
 	if (!holds_records || size != 12 || flags != (MSG_DONTWAIT | MSG_NOSIGNAL))
 		return next(fd, bytes, size, flags);
-	std::lock_guard<std::mutex> guard(records_lock);
+	std::unique_lock<std::mutex> guard(records_lock);
 
+	if (!holds_records) {
+		guard.unlock();
+		return next(fd, bytes, size, flags);
+	}
 	records_held.emplace_back(fd, std::string((const char *)bytes, size));
 	return (ssize_t)size;
 }
@@ -279,11 +283,14 @@ static void repeated_writes_wait_for_the_peer(void **)
 		assert_int_equal(one.engine->checkXfer(handle), NIXL_IN_PROG);
 		sched_yield();
 	}
+	std::unique_lock<std::mutex> guard(records_lock);
+
 	holds_records = false;
 	for (const auto &one_record : records_held)
 		send(one_record.first, one_record.second.data(),
 		     one_record.second.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 	records_held.clear();
+	guard.unlock();
 	assert_int_equal(one.wait(handle), NIXL_SUCCESS);
 	assert_true(target.get() == source.get());
 	one.release(handle);
