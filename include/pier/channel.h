@@ -344,10 +344,11 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * -EPROTONOSUPPORT its address has a version that the library does not know;
  * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
  * peer's; -EISCONN the channel was connected before, and nothing was changed; -EBUSY the
- * channel belongs to a group, and nothing was changed; -EPIPE the channel is broken, for
- * instance after pier_channel_cancel(), and nothing was changed; -ESTALE the endpoint
- * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
- * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
+ * channel belongs to a group or a handshake of it is in progress, and nothing was
+ * changed; -EPIPE the channel is broken, for instance after pier_channel_cancel(), and
+ * nothing was changed; -ESTALE the endpoint belongs to the connection before
+ * pier_channel_reset(), and nothing was changed: reset the peer too and fetch its new
+ * endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
  * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve as
  * many reads and atomics as the endpoint of this end promises, the error message gives
  * the possible number, and the endpoint has it after pier_channel_reset(). After any
@@ -382,7 +383,8 @@ PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 /**
  * Begin pier_channel_handshake() without waiting: for one thread that connects many
  * channels, for instance a server whose callers may be slow. Nothing is read or written
- * before the first pier_channel_handshake_step():
+ * before the first pier_channel_handshake_step(), unless the call fails, of which the peer
+ * is told:
  *
  *	pier_channel_handshake_start(channel, socket, socket, timeout_ms);
  *	while ((result = pier_channel_handshake_step(channel, fds, &left_ms)) == 0)
@@ -390,7 +392,7 @@ PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
  *
  * Until the last step the channel cannot be used for anything else, and the fds must
  * stay open. pier_channel_reset() and pier_channel_destroy() give the handshake up,
- * without a word to the peer; close the fds then, or repeat the handshake after a reset.
+ * without a word to the peer, perhaps in the middle of a message; close the fds then.
  *
  * read_fd, write_fd  as for pier_channel_handshake()
  * timeout_ms         from now until the last step
@@ -406,9 +408,9 @@ PIER_API int pier_channel_handshake_start(struct pier_channel *channel, int read
 /**
  * Continue a handshake as far as is possible without waiting for the peer.
  *
- * The call waits for the device alone: RTR can take the kernel a second if the network
- * does not resolve the peer's address, and soft0 up to 5 s if the process of the peer is
- * stopped.
+ * The call waits for the device alone: each attempt of RTR can take the kernel a second if
+ * the network does not resolve the peer's address, and soft0 up to 5 s if the process of
+ * the peer is stopped. Before the next attempt is a pause of the same length.
  *
  * ret_fds         two elements: what to wait for with poll(2), to read and to write. fd
  *                 is -1 if there is nothing, which poll(2) ignores

@@ -388,6 +388,8 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 	if (!error)
 		error = pier_check_owner(&channel->object, &channel->pd->object,
 					 "connecting a channel");
+	if (!error && channel->handshake)
+		error = pier_fail(EBUSY, "a handshake of the channel is in progress");
 	return error ? error
 		     : pier_connect_until(channel, peer,
 					  pier_deadline(channel->attr.timeout_ms));

@@ -375,6 +375,22 @@ struct pier_handshake {
 	char sentence[512];
 };
 
+/*
+ * What an earlier handshake left is skipped, one message in each step: a peer that sends
+ * such messages for ever must not keep the thread, nor outlive the deadline.
+ */
+static int skip_message(struct pier_handshake *of)
+{
+	of->in.have = 0;
+	of->phase = RECEIVE_ENDPOINT;
+	of->stream.wanted[0].fd = of->stream.read_fd;
+	of->stream.wanted[1].fd = -1;
+	if (pier_poll_timeout(of->stream.deadline) > 0)
+		return 0;
+	return pier_fail(ETIMEDOUT, "the peer sent nothing but what belongs to earlier "
+				    "handshakes in time");
+}
+
 static int receive_endpoint(struct pier_channel *channel)
 {
 	struct pier_handshake *of = channel->handshake;
@@ -383,10 +399,8 @@ static int receive_endpoint(struct pier_channel *channel)
 
 	if (result != 1)
 		return result;
-	if (is_left_over(channel, &of->in)) {
-		of->in.have = 0;
-		return 1;
-	}
+	if (is_left_over(channel, &of->in))
+		return skip_message(of);
 	result = read_endpoint(channel, &of->in, &of->peer);
 	of->in.have = of->verdict.have = 0;
 	of->phase = poll(&fd, 1, 0) > 0 ? RECEIVE_EARLY_VERDICT : CONNECT;
@@ -398,10 +412,22 @@ static int receive_early_verdict(struct pier_channel *channel)
 	struct pier_handshake *of = channel->handshake;
 	int result = exchange_messages(&of->stream, &of->out, &of->verdict);
 
-	if (result == 1)
-		of->phase = is_left_over(channel, &of->verdict) ? RECEIVE_ENDPOINT
-								: CONNECT;
-	return result;
+	if (result != 1)
+		return result;
+	if (is_left_over(channel, &of->verdict))
+		return skip_message(of);
+	of->phase = CONNECT;
+	return 1;
+}
+
+/* At least as long as the attempt took, so that a thread has time for other channels. */
+static void lengthen_pause(struct pier_handshake *of, int64_t took_ns)
+{
+	int took_ms = (int)(took_ns / 1000000);
+	int left_ms = pier_poll_timeout(of->stream.deadline);
+
+	if (of->pause_ms < took_ms)
+		of->pause_ms = took_ms < left_ms ? took_ms : left_ms;
 }
 
 /* A failure is told to the peer like success. */
@@ -409,12 +435,14 @@ static int connect_and_tell(struct pier_channel *channel)
 {
 	struct pier_handshake *of = channel->handshake;
 	int error = broken_pipe(&of->stream);
+	int64_t began = pier_now();
 
 	if (error)
 		return error;
 	error = pier_connect_step(channel, &of->peer, of->stream.deadline, &of->pause_ms);
 	if (error == 1) {
 		of->stream.wanted[0].fd = of->stream.wanted[1].fd = -1;
+		lengthen_pause(of, pier_now() - began);
 		return 0;
 	}
 	of->error = error;

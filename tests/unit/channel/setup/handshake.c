@@ -717,6 +717,47 @@ static void steps_end_at_their_deadline(void **state)
 	close_fixture(&fixture);
 }
 
+/* The verdict of a peer that gave up waiting is left over from an earlier handshake. */
+static void say_left_over(const struct fixture *fixture, int count)
+{
+	struct pier_message verdict;
+	uint8_t *payload = pier_begin_message(&verdict, PIER_MESSAGE_VERDICT,
+					      PIER_VERDICT_SIZE);
+
+	memset(payload, 0, PIER_VERDICT_SIZE);
+	pier_put_le32(payload, ETIMEDOUT);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(write(fixture->theirs, verdict.bytes, verdict.length),
+				 verdict.length);
+}
+
+/* Each step ends, and so does the handshake, as long as there is something to skip. */
+static void steps_skip_one_message(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pollfd fds[2];
+
+	(void)state;
+	start(&fixture);
+	say_left_over(&fixture, 2);
+	say(&fixture, fixture.script.length);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(step(&fixture, fds), 0);
+		assert_int_equal(poll(fds, 2, 0), 1);
+	}
+	assert_int_equal(step(&fixture, fds), 1);
+	close_fixture(&fixture);
+
+	fixture = open_fixture();
+	say_left_over(&fixture, 2);
+	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
+						      fixture.ours, 0),
+			 0);
+	assert_int_equal(step(&fixture, fds), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "earlier"));
+	close_fixture(&fixture);
+}
+
 /* The next step is due after a pause, whatever the fds do. */
 static void steps_do_not_wait_for_an_address(void **state)
 {
@@ -740,12 +781,15 @@ static void steps_do_not_wait_for_an_address(void **state)
 static void a_handshake_in_progress_can_be_given_up(void **state)
 {
 	struct fixture fixture = open_fixture();
+	struct pier_endpoint endpoint;
 	struct pollfd fds[2];
 
 	(void)state;
 	start(&fixture);
 	assert_int_equal(step(&fixture, fds), 0);
 	assert_int_equal(run(&fixture), -EBUSY);
+	assert_int_equal(pier_channel_endpoint(fixture.channel, &endpoint), 0);
+	assert_int_equal(pier_channel_connect(fixture.channel, &endpoint), -EBUSY);
 	assert_int_equal(pier_channel_handshake_start(fixture.channel, fixture.ours,
 						      fixture.ours, PATIENT_MS),
 			 -EBUSY);
@@ -836,6 +880,7 @@ int main(void)
 		cmocka_unit_test(steps_ask_for_room_to_write),
 		cmocka_unit_test(steps_report_a_closed_peer),
 		cmocka_unit_test(steps_end_at_their_deadline),
+		cmocka_unit_test(steps_skip_one_message),
 		cmocka_unit_test(steps_do_not_wait_for_an_address),
 		cmocka_unit_test(a_handshake_in_progress_can_be_given_up),
 		cmocka_unit_test(refuses_null),
