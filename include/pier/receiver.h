@@ -225,8 +225,9 @@ PIER_API int pier_receiver_cancel(struct pier_receiver *receiver);
  *               meanwhile are not lost
  *
  * Errors: -EBUSY the receiver has not ended; -EALREADY all bytes have arrived; -EINVAL
- * a rail is missing; -EIO bytes that had arrived could not be copied; the peer regards
- * them as delivered and will not move them again, so start again at both ends; -EBADMSG
+ * a rail is missing; -EIO bytes that had arrived could not be copied, or their digest was
+ * another one or could not be computed; the peer regards them as delivered and will not
+ * move them again, so start again at both ends; -EBADMSG
  * as for pier_receiver_progress(), for chunks that arrived meanwhile; others as for
  * pier_receiver_create(). The receiver is then unchanged.
  */

@@ -4,9 +4,12 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/page.h"
 #include "digest.h"
 #include "region/sync.h"
 
@@ -80,9 +83,9 @@ static int digest_memory(const struct pier_digests *digests, struct pier_range p
 	return error;
 }
 
-static int open_checks(struct pier_digests *digests, uint32_t count)
+static int open_checks(struct pier_digests *digests, uint32_t count, uint64_t chunk)
 {
-	uint64_t length = (uint64_t)count * PIER_DIGEST_CHUNK;
+	uint64_t page = pier_host_page(), length;
 	void *memory = NULL;
 	int error;
 
@@ -90,6 +93,10 @@ static int open_checks(struct pier_digests *digests, uint32_t count)
 	if (!digests->checks)
 		return pier_fail(ENOMEM, "no memory for %u checks", count);
 	digests->count = count;
+	digests->mark = (uint64_t)pier_now();
+	/* Also for a mark behind the end of a short chunk. */
+	digests->room = (chunk / page + 1) * page;
+	length = count * digests->room;
 	error = pier_buffer_alloc("memfd", length, &digests->buffer);
 	if (!error)
 		error = pier_buffer_map(digests->buffer, &memory);
@@ -104,7 +111,7 @@ static int open_checks(struct pier_digests *digests, uint32_t count)
 }
 
 int pier_digests_open(struct pier_mr *mr, uint64_t offset, uint32_t checks,
-		      struct pier_digests **ret_digests)
+		      uint64_t chunk, struct pier_digests **ret_digests)
 {
 	struct pier_digests *digests;
 	int error = open_libisal();
@@ -125,7 +132,7 @@ int pier_digests_open(struct pier_mr *mr, uint64_t offset, uint32_t checks,
 	if (!digests->copy)
 		error = pier_fail(ENOMEM, "no memory for digests");
 	if (!error && checks)
-		error = open_checks(digests, checks);
+		error = open_checks(digests, checks, chunk);
 	if (error)
 		pier_digests_close(digests);
 	else
@@ -159,12 +166,16 @@ struct pier_check *pier_digests_find(const struct pier_digests *digests,
 static uint64_t place_of_check(const struct pier_digests *digests,
 			       const struct pier_check *check)
 {
-	return (uint64_t)(check - digests->checks) * PIER_DIGEST_CHUNK;
+	return (uint64_t)(check - digests->checks) * digests->room;
 }
 
-struct pier_scatter pier_digests_element(const struct pier_digests *digests,
+struct pier_scatter pier_digests_element(struct pier_digests *digests,
 					 const struct pier_check *check)
 {
+	/* 2^64 by the golden ratio: each mark differs from those before. */
+	digests->mark += UINT64_C(0x9e3779b97f4a7c15);
+	memcpy(digests->memory + place_of_check(digests, check), &digests->mark,
+	       sizeof(digests->mark));
 	return pier_mr_scatter_unchecked(digests->again,
 					 pier_mr_iova(digests->again) +
 						 place_of_check(digests, check),

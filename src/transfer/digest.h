@@ -44,7 +44,9 @@ struct pier_digests {
 	struct pier_buffer *buffer;
 	struct pier_mr *again;
 	char *memory;
-	struct pier_check *checks; /* the second read of each is PIER_DIGEST_CHUNK long */
+	struct pier_check *checks;
+	uint64_t room; /* for the second read of each */
+	uint64_t mark; /* written before the next one */
 	uint32_t count, waiting;
 
 	/* The last source and its digest: a full queue may have refused its chunk. */
@@ -57,12 +59,13 @@ struct pier_digests {
  *
  * checks  the chunks that can be in flight, if their bytes are read once more; 0: a
  *         receiver compares the digests
+ * chunk   the most bytes of one of them
  *
  * Errors: -ELIBACC there is no libisal; -EOPNOTSUPP the CPU cannot read the region; those
  * of a registration; -ENOMEM.
  */
 int pier_digests_open(struct pier_mr *mr, uint64_t offset, uint32_t checks,
-		      struct pier_digests **ret_digests);
+		      uint64_t chunk, struct pier_digests **ret_digests);
 
 /* NULL is fine. The region for second reads is deregistered. */
 void pier_digests_close(struct pier_digests *digests);
@@ -71,8 +74,11 @@ void pier_digests_close(struct pier_digests *digests);
 struct pier_check *pier_digests_find(const struct pier_digests *digests,
 				     enum pier_check_state state);
 
-/* The element for the second read of a check's chunk. */
-struct pier_scatter pier_digests_element(const struct pier_digests *digests,
+/*
+ * The element for the second read of a check's chunk. Its first bytes are changed, so a
+ * read that brings nothing is noticed, even if the place has these bytes already.
+ */
+struct pier_scatter pier_digests_element(struct pier_digests *digests,
 					 const struct pier_check *check);
 
 /* Digest the source of a chunk, at `place` in the rail's memory, to digests->source. */

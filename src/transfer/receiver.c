@@ -422,7 +422,7 @@ static int make_rails(const struct pier_receiver *receiver,
 				&rails[i], "receiver", i, &given[i], length,
 				find_predecessor(receiver, given[i].channel));
 		if (!error && (receiver->attr.flags & PIER_TRANSFER_DIGEST))
-			error = pier_digests_open(given[i].mr, given[i].offset, 0,
+			error = pier_digests_open(given[i].mr, given[i].offset, 0, 0,
 						  &rails[i].digests);
 	}
 	if (error) {

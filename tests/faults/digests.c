@@ -192,6 +192,25 @@ static void second_read_may_lie(void **state)
 	}
 }
 
+/* The place of the second read has the source's bytes already: zeros. */
+static void two_requests_may_bring_nothing(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		enum kind kind = i ? READS : WRITES;
+		struct area *area;
+		struct stage stage;
+
+		make_stage(&stage, world_with(state, "drop@1,drop", 2));
+		area = &stage.world->a.area;
+		memset(area->image, 0, AREA_LENGTH);
+		expect_ok(pier_buffer_copy_to(area->buffer, 0, area->image, AREA_LENGTH));
+		expect_result(run(&stage, kind, true), -EBADMSG);
+		test_assert_sentence("chunk [0, +8192)");
+		world_teardown(state);
+		world_setup(state);
+	}
+}
+
 static void add_rail(struct stage *stage)
 {
 	struct world *world = stage->world;
@@ -256,6 +275,7 @@ int main(void)
 		world_case(digest_finds_each_lie),
 		world_case(lies_pass_without_a_digest),
 		world_case(second_read_may_lie),
+		world_case(two_requests_may_bring_nothing),
 		world_case(repeated_chunks_are_judged),
 	};
 
