@@ -11,6 +11,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "core/page.h"
 #include "provider/soft/limits.h"
 #include "region.h"
 #include "segments.h"
@@ -55,7 +56,9 @@ static int copy_from_dm(void *destination, struct ibv_dm *ibv, uint64_t offset,
 
 static int check_attr(const struct ibv_alloc_dm_attr *attr)
 {
-	if (attr->comp_mask || attr->length == 0 || attr->log_align_req > 12)
+	uint32_t page_log = (uint32_t)__builtin_ctzll(pier_host_page());
+
+	if (attr->comp_mask || attr->length == 0 || attr->log_align_req > page_log)
 		return pier_fail(EINVAL,
 				 "soft0: comp_mask %#x, %zu bytes aligned to 2^%u of the "
 				 "NIC's memory",

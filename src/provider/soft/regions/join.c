@@ -26,6 +26,7 @@ static int borrow_segment(const struct soft_mr *from, uint64_t offset, uint64_t 
 	segment->memory += skipped;
 	segment->offset += skipped;
 	segment->mapping = NULL;
+	segment->lender = NULL;
 	segment->fd_shared = false;
 	if (lent->fd >= 0)
 		segment->fd = fcntl(lent->fd, F_DUPFD_CLOEXEC, 0);
