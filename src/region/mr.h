@@ -114,6 +114,7 @@ struct pier_mr {
 	atomic_uint counters; /* counters that are bound to it */
 	struct pier_cache_entry *cached; /* its entry in a registration cache, or NULL */
 	enum pier_key_plan key_plan;
+	bool joins_parts; /* PIER_KEY_OVER_PARTS is possible */
 	uint32_t requested_key;
 	uint32_t range_count;
 	/* The storage of the first part, while it is the only one; not set before. */

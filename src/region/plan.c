@@ -379,26 +379,20 @@ static bool joins_parts(const struct pier_mr *region, enum pier_addressing addre
 
 /*
  * Use one key if possible; an indirect key must be asked for. Only a device can honour a
- * requested key. A dma-buf that /dev/udmabuf makes can have more ranges than an indirect
- * key.
+ * requested key. A dma-buf that /dev/udmabuf makes needs no second key, and can have more
+ * ranges.
  */
-static enum pier_key_plan plan_keys(const struct pier_mr *region,
-				    enum pier_addressing addressing)
+static enum pier_key_plan plan_keys(const struct pier_mr *region)
 {
-	bool joins = joins_parts(region, addressing);
-
 	if (region->requested_key)
 		return PIER_KEY_OF_DEVICE;
-	if (joins && region->range_count <= PIER_JOIN_PARTS)
-		return PIER_KEY_OVER_PARTS;
-	if (region->range_count == 1)
-		return PIER_KEYS_OF_PARTS;
-	if (can_be_one_dmabuf(region))
+	if (region->range_count > 1 && can_be_one_dmabuf(region))
 		return PIER_KEY_OF_DMABUF;
-	if (joins)
+	if (region->joins_parts)
 		return PIER_KEY_OVER_PARTS;
-	return region->split == PIER_SPLIT_NEVER ? PIER_KEY_UNAVAILABLE
-						 : PIER_KEYS_OF_PARTS;
+	return region->range_count > 1 && region->split == PIER_SPLIT_NEVER
+		       ? PIER_KEY_UNAVAILABLE
+		       : PIER_KEYS_OF_PARTS;
 }
 
 /*
@@ -467,7 +461,8 @@ int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	error = plan_ranges(region, attr);
 	if (error)
 		return error;
-	region->key_plan = plan_keys(region, attr->addressing);
+	region->joins_parts = joins_parts(region, attr->addressing);
+	region->key_plan = plan_keys(region);
 	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_OFF)
 		region->access &= ~PIER_ACCESS_RELAXED_ORDERING;
 	else if (attr->ordering != PIER_ORDERING_STRICT &&

@@ -473,24 +473,28 @@ static int register_under_key(struct pier_mr *region)
 	return register_ranges(region);
 }
 
+static int register_by_plan(struct pier_mr *region)
+{
+	if (region->key_plan == PIER_KEY_OVER_PARTS)
+		return register_under_key(region);
+	return region->key_plan == PIER_KEYS_OF_PARTS ? register_ranges(region)
+						      : join_ranges(region);
+}
+
 int pier_register_region(struct pier_mr *region)
 {
-	bool over_parts = region->key_plan == PIER_KEY_OVER_PARTS;
-	bool joins = region->key_plan != PIER_KEYS_OF_PARTS && !over_parts;
 	int error = alloc_dmah(region);
 
 	if (error)
 		return error;
-	if (joins)
-		error = join_ranges(region);
-	/* The driver did not join these ranges; keys of their own may still do. */
-	if (error == -EOPNOTSUPP && !region->requested_key &&
-	    region->split != PIER_SPLIT_NEVER) {
-		joins = false;
-		error = 0;
+	error = register_by_plan(region);
+	/* The driver did not join these ranges; a key over them, or their own, may do. */
+	if (error == -EOPNOTSUPP && region->key_plan == PIER_KEY_OF_DMABUF &&
+	    (region->joins_parts || region->split != PIER_SPLIT_NEVER)) {
+		region->key_plan = region->joins_parts ? PIER_KEY_OVER_PARTS
+						       : PIER_KEYS_OF_PARTS;
+		error = register_by_plan(region);
 	}
-	if (!joins && !error)
-		error = over_parts ? register_under_key(region) : register_ranges(region);
 	if (error) {
 		/* This keeps the sentence of the failure. */
 		if (region->parts)

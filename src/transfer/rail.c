@@ -400,11 +400,10 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 	if (!error)
 		error = allocate_chunks(rail, given->channel, attr);
 	if (!error && (attr->flags & PIER_TRANSFER_DIGEST))
-		error = pier_digests_open(given->mr, given->offset,
-					  rail->checks ? rail->base.flow.size : 0,
-					  length < rail->max_chunk ? length
-								   : rail->max_chunk,
-					  &rail->base.digests);
+		error = pier_digests_open(
+			given->mr, given->offset, rail->checks ? rail->base.flow.size : 0,
+			length < rail->max_chunk ? length : rail->max_chunk,
+			&rail->base.digests);
 	if (!error && rail->announces)
 		error = pier_check_announced_rail(rail);
 	if (error) {
