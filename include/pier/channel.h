@@ -383,8 +383,8 @@ PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 /**
  * Begin pier_channel_handshake() without waiting: for one thread that connects many
  * channels, for instance a server whose callers may be slow. Nothing is read or written
- * before the first pier_channel_handshake_step(), unless the call fails, of which the peer
- * is told:
+ * before the first pier_channel_handshake_step(), unless the call fails, of which the
+ * peer is told:
  *
  *	pier_channel_handshake_start(channel, socket, socket, timeout_ms);
  *	while ((result = pier_channel_handshake_step(channel, fds, &left_ms)) == 0)
@@ -408,9 +408,9 @@ PIER_API int pier_channel_handshake_start(struct pier_channel *channel, int read
 /**
  * Continue a handshake as far as is possible without waiting for the peer.
  *
- * The call waits for the device alone: each attempt of RTR can take the kernel a second if
- * the network does not resolve the peer's address, and soft0 up to 5 s if the process of
- * the peer is stopped. Before the next attempt is a pause of the same length.
+ * The call waits for the device alone: each attempt of RTR can take the kernel a second
+ * if the network does not resolve the peer's address, and soft0 up to 5 s if the process
+ * of the peer is stopped. Before the next attempt is a pause of the same length.
  *
  * ret_fds         two elements: what to wait for with poll(2), to read and to write. fd
  *                 is -1 if there is nothing, which poll(2) ignores

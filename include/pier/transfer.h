@@ -253,12 +253,12 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr, int timeou
  * pier_remote_vec_sub(); -EACCES a region is a memory window, or (reading) was
  * registered without LOCAL_WRITE; -ENOTCONN a channel is not connected; -EPIPE a
  * channel is broken; -EOPNOTSUPP reading or digests without PIER_TRANSFER_ANNOUNCE, and
- * max_rd_atomic of one end of a channel is 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has the wrong size; -EBADMSG
- * `state` is not the state of a transfer of this length; -EPROTONOSUPPORT this library
- * does not support the version of `state`; -EBUSY a channel of a stream has receives
- * posted; -ELIBACC digests, and libisal cannot be opened; -EOPNOTSUPP digests, and a
- * region has a dma-buf without a buffer (pier_mr_range_dmabuf()); digests, and those of
- * pier_mr_reg_buffer(); -ENOMEM.
+ * max_rd_atomic of one end of a channel is 0; -EMSGSIZE a port's max_msg_size is 0, or
+ * `state` has the wrong size; -EBADMSG `state` is not the state of a transfer of this
+ * length; -EPROTONOSUPPORT this library does not support the version of `state`; -EBUSY a
+ * channel of a stream has receives posted; -ELIBACC digests, and libisal cannot be
+ * opened; -EOPNOTSUPP digests, and a region has a dma-buf without a buffer
+ * (pier_mr_range_dmabuf()); digests, and those of pier_mr_reg_buffer(); -ENOMEM.
  */
 PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
 				  struct pier_transfer **ret_transfer);
