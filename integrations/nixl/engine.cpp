@@ -317,7 +317,7 @@ nixl_status_t engine::connect(const std::string &agent)
 {
 	std::shared_ptr<connection> link;
 
-	return agent == localAgent ? NIXL_SUCCESS : find_link(agent, "", link);
+	return agent == localAgent ? NIXL_SUCCESS : find_link(agent, nullptr, link);
 }
 
 nixl_status_t engine::disconnect(const std::string &agent)
@@ -446,7 +446,7 @@ int engine::make_link(const std::string &agent, const std::shared_ptr<peer> &of)
 }
 
 /* Return the connection to an agent. One that is broken is replaced. */
-nixl_status_t engine::find_link(const std::string &agent, const std::string &process,
+nixl_status_t engine::find_link(const std::string &agent, const request *of,
 				std::shared_ptr<connection> &ret_link) const
 {
 	std::shared_ptr<peer> known;
@@ -466,12 +466,20 @@ nixl_status_t engine::find_link(const std::string &agent, const std::string &pro
 	}
 	std::lock_guard<std::mutex> guard(known->lock);
 
-	if (!process.empty() && known->address.unix_name != process) {
+	if (of && !of->process.empty() && known->address.unix_name != of->process) {
 		report_line(
 			"agent \"%s\" has started again: the transfer was prepared for "
 			"its former process, so prepare it again",
 			agent.c_str());
 		return NIXL_ERR_NOT_FOUND;
+	}
+	/* A rail's index in the address selects a region of the memory. */
+	if (of && !of->remotes.empty() &&
+	    of->peer_devices != known->address.devices.size()) {
+		report_line("agent \"%s\" has %zu devices, but its memory is that of %zu",
+			    agent.c_str(), known->address.devices.size(),
+			    of->peer_devices);
+		return NIXL_ERR_INVALID_PARAM;
 	}
 	if (!known->link || known->link->over) {
 		int error = make_link(agent, known);
@@ -492,7 +500,7 @@ nixl_status_t engine::prepXfer(const nixl_xfer_op_t &operation,
 	nixl_status_t status = made->prepare(operation, local, remote);
 
 	if (status == NIXL_SUCCESS)
-		status = find_link(agent, made->process, made->on);
+		status = find_link(agent, made.get(), made->on);
 	if (status == NIXL_SUCCESS)
 		handle = made.release();
 	return status;
@@ -507,7 +515,7 @@ nixl_status_t engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	nixl_status_t status = NIXL_SUCCESS;
 
 	if (!of->on->accepts_requests())
-		status = find_link(agent, of->process, of->on);
+		status = find_link(agent, of, of->on);
 	if (status != NIXL_SUCCESS)
 		return of->status = status;
 	return of->on->post(*of,
@@ -572,7 +580,7 @@ nixl_status_t engine::getNotifs(notif_list_t &list)
 nixl_status_t engine::genNotif(const std::string &agent, const std::string &message) const
 {
 	std::shared_ptr<connection> link;
-	nixl_status_t status = find_link(agent, "", link);
+	nixl_status_t status = find_link(agent, nullptr, link);
 
 	return status ? status : link->notify(message);
 }

@@ -109,8 +109,8 @@ class engine : public nixlBackendEngine
 
 	int start();
 	std::unique_ptr<meeting> greet(owned_fd &&socket, const agent_hello &hello);
-	/* process  the one that must be connected; "": the current one */
-	nixl_status_t find_link(const std::string &agent, const std::string &process,
+	/* of  that the peer must suit; NULL: any peer does */
+	nixl_status_t find_link(const std::string &agent, const request *of,
 				std::shared_ptr<connection> &ret_link) const;
 	int make_link(const std::string &agent, const std::shared_ptr<peer> &of) const;
 	void flush_devices(const flush_set &written);

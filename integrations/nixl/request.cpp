@@ -64,8 +64,15 @@ nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &loc
 
 		keep(locals, mine);
 		keep(remotes, theirs);
-		if (i == 0)
+		if (i == 0) {
 			process = theirs->process;
+			peer_devices = theirs->regions.size();
+		}
+		if (theirs->regions.size() != peer_devices) {
+			report_line("the remote descriptors are of different numbers of "
+				    "devices");
+			return NIXL_ERR_INVALID_PARAM;
+		}
 		if (theirs->process != process) {
 			report_line("the remote descriptors are of several processes: the "
 				    "peer has started again");

@@ -30,7 +30,7 @@ class request : public nixlBackendReqH
 	/*
 	 * Fill in the spans. Returns NIXL_SUCCESS, or NIXL_ERR_INVALID_PARAM if the
 	 * lists do not match, a descriptor is outside its memory, or the remote memory is
-	 * that of several processes.
+	 * that of several processes, or of different numbers of devices.
 	 */
 	nixl_status_t prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,
 			      const nixl_meta_dlist_t &remote);
@@ -47,6 +47,7 @@ class request : public nixlBackendReqH
 	std::vector<std::shared_ptr<const remote_memory>> remotes;
 	/* Of the remote memory; "": the lists are empty. No other process is sent any. */
 	std::string process;
+	size_t peer_devices = 0; /* with which each remote memory is registered */
 	uint64_t bytes = 0;
 	/* The device memory of this end that it reads into: one of each flush_group. */
 	std::vector<const local_memory *> to_flush;

@@ -22,6 +22,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "bytes.hpp"
 #include "sockets.hpp"
 
 static const size_t mib = 1 << 20;
@@ -857,6 +858,39 @@ static void faults_are_reported_and_survived(void **)
 		}
 }
 
+static pier_nixl::agent_address address_of_engine(const test_agent &agent)
+{
+	pier_nixl::agent_address address;
+	std::string bytes;
+
+	assert_int_equal(agent.engine->getConnInfo(bytes), NIXL_SUCCESS);
+	assert_true(address.read(bytes));
+	return address;
+}
+
+/*
+ * The address lists more devices than the memory has regions. The device of the only rail
+ * would select a region that is not there.
+ */
+static void refuse_other_devices(test_agent &one, test_agent &two)
+{
+	const std::string all = two.metadata();
+	pier_nixl::agent_address address = address_of_engine(two);
+	size_t skipped = 4 + two.name.size() + 4 + address.write().size();
+	pier_nixl::byte_writer writer;
+	test_memory source(mib);
+
+	one.register_memory(source);
+	address.devices.insert(address.devices.begin(), "none");
+	writer.put_string("more");
+	writer.put_string(address.write());
+	writer.put_bytes(all.data() + skipped, all.size() - skipped);
+	assert_int_equal(one.load(writer.out), NIXL_SUCCESS);
+	one.prepare(NIXL_WRITE, "more", { { source.addr, one.address_of("more"), mib } },
+		    NIXL_ERR_INVALID_PARAM);
+	one.deregister_memory(source);
+}
+
 /* Every truncated or altered form is refused, or harmless. */
 static void hostile_metadata_is_refused(void **)
 {
@@ -885,6 +919,7 @@ static void hostile_metadata_is_refused(void **)
 		assert_int_equal(one.engine->loadRemoteMD(desc, DRAM_SEG, "two", loaded),
 				 NIXL_ERR_MISMATCH);
 	}
+	refuse_other_devices(one, two);
 }
 
 /* Callers without the token, or that say nothing, get no answer and hold up nobody. */
@@ -921,16 +956,6 @@ static void strangers_at_the_door_are_refused(void **)
 		NIXL_SUCCESS);
 	for (pier_nixl::owned_fd &stranger : strangers)
 		assert_false(read_all(stranger.fd, &byte, 1, 30000));
-}
-
-static pier_nixl::agent_address address_of_engine(const test_agent &agent)
-{
-	pier_nixl::agent_address address;
-	std::string bytes;
-
-	assert_int_equal(agent.engine->getConnInfo(bytes), NIXL_SUCCESS);
-	assert_true(address.read(bytes));
-	return address;
 }
 
 /* A caller that has the token, and was accepted. */
