@@ -369,8 +369,6 @@ bool connection::post_piece(size_t index)
 		one.bytes.length -= at.length;
 		on.push(one);
 		of.in_flight++;
-		of.devices |= flush_set::bit(on.device);
-		of.written.devices |= flush_set::bit(on.peer_device);
 	}
 	if (!is_repeated) {
 		of.next = at.next;
@@ -390,8 +388,10 @@ bool connection::post_piece(size_t index)
 void connection::finish_posting(request &of)
 {
 	waiting.pop_front();
-	if (of.has_notice && rails.size() == 1 && of.operation == NIXL_WRITE)
+	if (of.has_notice && rails.size() == 1 && of.operation == NIXL_WRITE) {
+		of.written.devices = flush_set::bit(rails[0].peer_device);
 		queue_notice(&of, of.message);
+	}
 	finish_if_done(of);
 }
 
@@ -527,7 +527,7 @@ void connection::collect_rail(size_t index)
 		if (error == 1 && result.error)
 			error = result.error;
 		if (error == 1)
-			finish_piece(of.pop());
+			finish_piece(of, of.pop());
 	}
 	if (error == 0)
 		check_deadline(index);
@@ -569,14 +569,19 @@ void connection::check_deadline(size_t index)
 	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 }
 
-void connection::finish_piece(const piece &done)
+/* NICs whose pieces other rails repeat need no flush, and may not be able to. */
+void connection::finish_piece(const rail &on, const piece &done)
 {
-	if (!done.bytes.owner) {
+	request *owner = done.bytes.owner;
+
+	if (!owner) {
 		finish_message();
 		return;
 	}
-	done.bytes.owner->in_flight--;
-	finish_if_done(*done.bytes.owner);
+	owner->devices |= flush_set::bit(on.device);
+	owner->written.devices |= flush_set::bit(on.peer_device);
+	owner->in_flight--;
+	finish_if_done(*owner);
 }
 
 void connection::finish_message()

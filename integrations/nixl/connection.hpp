@@ -21,7 +21,7 @@ namespace pier_nixl
 /* What agents could not keep: printed when this one ends. Any thread may count. */
 struct losses {
 	std::atomic<uint64_t> rails{ 0 };
-	std::atomic<uint64_t> notices{ 0 }; /* that were accepted, and not delivered */
+	std::atomic<uint64_t> notices{ 0 }; /* accepted or arrived, and not delivered */
 };
 
 /*
@@ -189,7 +189,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	void post_notices();
 	void fill_slot();
 	bool post_slot();
-	void finish_piece(const piece &done);
+	void finish_piece(const rail &on, const piece &done);
 	void finish_message();
 	void finish_if_done(request &of);
 	void end_request(request &of, nixl_status_t status);

@@ -544,18 +544,51 @@ nixl_status_t engine::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
-/* A peer's notification names the groups of memory, and the devices, that it used. */
-void engine::flush_devices(const flush_set &written)
+/*
+ * A peer's notification names the groups of memory, and the devices, that it used.
+ * Returns false if the bytes are not visible to the device.
+ */
+bool engine::flush_devices(const flush_set &written)
 {
+	bool is_visible = true;
+
 	if (!written.groups)
-		return;
+		return true;
 	std::lock_guard<std::mutex> guard(lock);
 
 	for (const auto &[name, group] : memories)
 		if (!name.empty() && !group.members.empty() &&
 		    written.groups & flush_set::bit(group.number) &&
 		    (*group.members.begin())->flush(written.devices))
-			report_failure("bytes arrived but are not visible to the device");
+			is_visible = false;
+	return is_visible;
+}
+
+/*
+ * One flush is for all notifications. If it fails, each is delivered whose own bytes are
+ * visible; the others would say that bytes are there which the device does not see.
+ */
+void engine::deliver(std::vector<arrival> &&arrived, notif_list_t &list)
+{
+	flush_set written;
+
+	for (const arrival &one : arrived) {
+		written.groups |= one.written.groups;
+		written.devices |= one.written.devices;
+	}
+	bool is_visible = flush_devices(written);
+
+	for (arrival &one : arrived) {
+		if (is_visible || flush_devices(one.written)) {
+			list.emplace_back(std::move(one.agent), std::move(one.message));
+			continue;
+		}
+		lost.notices++;
+		report_failure(("agent \"" + one.agent +
+				"\": a notification is not delivered, because its bytes are "
+				"not visible to the device")
+				       .c_str());
+	}
 }
 
 nixl_status_t engine::getNotifs(notif_list_t &list)
@@ -573,7 +606,7 @@ nixl_status_t engine::getNotifs(notif_list_t &list)
 		if (!one->over && guard.try_lock() && !one->over)
 			one->make_progress();
 	}
-	flush_devices(messages.take_all(list));
+	deliver(messages.take_all(), list);
 	return NIXL_SUCCESS;
 }
 

@@ -113,7 +113,8 @@ class engine : public nixlBackendEngine
 	nixl_status_t find_link(const std::string &agent, const request *of,
 				std::shared_ptr<connection> &ret_link) const;
 	int make_link(const std::string &agent, const std::shared_ptr<peer> &of) const;
-	void flush_devices(const flush_set &written);
+	bool flush_devices(const flush_set &written);
+	void deliver(std::vector<arrival> &&arrived, notif_list_t &list);
 };
 
 } // namespace pier_nixl

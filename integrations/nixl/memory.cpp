@@ -190,9 +190,12 @@ int local_memory::flush(uint64_t devices) const
 {
 	int error = 0;
 
-	for (size_t i = 0; i < regions.size() && !error; i++)
-		if (devices & flush_set::bit(i))
-			error = pier_mr_sync_for_device(regions[i].mr, 0, 1);
+	for (size_t i = 0; i < regions.size(); i++)
+		if (devices & flush_set::bit(i)) {
+			int failed = pier_mr_sync_for_device(regions[i].mr, 0, 1);
+
+			error = error ? error : failed;
+		}
 	return error;
 }
 

@@ -68,7 +68,8 @@ class local_memory
 	int deregister_all();
 	/*
 	 * Make bytes that arrived through the devices, as in flush_set, visible to the
-	 * GPU: in all memory of the flush_group.
+	 * GPU: in all memory of the flush_group. Returns 0, or the first error after all
+	 * devices were tried.
 	 */
 	int flush(uint64_t devices) const;
 	/* The form for peers, which remote_memory::read() reads. */

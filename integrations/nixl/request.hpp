@@ -61,7 +61,7 @@ class request : public nixlBackendReqH
 	uint64_t offset = 0;	/* in that span, in bytes */
 	uint32_t in_flight = 0; /* pieces that were posted and have not completed */
 	bool is_released = false; /* nobody waits for it: `on` deletes it */
-	uint64_t devices = 0; /* of this end that moved pieces, as in flush_set */
+	uint64_t devices = 0; /* of this end, of pieces that completed, as in flush_set */
 	flush_set written;    /* of the peer */
 	bool has_notice = false;
 	bool notice_queued = false, notice_sent = false;

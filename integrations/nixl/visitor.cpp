@@ -138,7 +138,7 @@ void visitor::take_message(const uint8_t *bytes, size_t length)
 	text.append((const char *)bytes, std::min(length, expected - text.size()));
 	if (text.size() < expected)
 		return;
-	messages.add(agent, std::move(text), written);
+	messages.add({ agent, std::move(text), written });
 	text.clear();
 	has_head = false;
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "devices.hpp"
@@ -16,36 +17,32 @@
 namespace pier_nixl
 {
 
+/* A notification that has arrived. */
+struct arrival {
+	std::string agent, message;
+	flush_set written; /* the device memory that the agent wrote to before */
+};
+
 /* Notifications that have arrived, from all visitors. Any thread may call. */
 class inbox
 {
       public:
-	void add(const std::string &agent, std::string &&message,
-		 const flush_set &written)
+	void add(arrival &&made)
 	{
 		std::lock_guard<std::mutex> guard(lock);
 
-		messages.emplace_back(agent, std::move(message));
-		unflushed.groups |= written.groups;
-		unflushed.devices |= written.devices;
+		arrivals.push_back(std::move(made));
 	}
-	/* Returns the device memory that peers wrote to before the notifications. */
-	flush_set take_all(notif_list_t &ret_list)
+	std::vector<arrival> take_all()
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		flush_set written = unflushed;
 
-		ret_list.insert(ret_list.end(), std::make_move_iterator(messages.begin()),
-				std::make_move_iterator(messages.end()));
-		messages.clear();
-		unflushed = {};
-		return written;
+		return std::exchange(arrivals, {});
 	}
 
       private:
 	std::mutex lock;
-	notif_list_t messages;
-	flush_set unflushed;
+	std::vector<arrival> arrivals;
 };
 
 /*

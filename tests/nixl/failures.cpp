@@ -222,6 +222,68 @@ static void a_rail_without_completions_is_lost(void **)
 		    "10");
 }
 
+static std::atomic<bool> refuses_flushes;
+static std::atomic<int> flushes;
+
+/* In place of libpier's: what the plugin flushes. */
+extern "C" int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
+				       uint64_t length)
+{
+	static const auto next = reinterpret_cast<decltype(&pier_mr_sync_for_device)>(
+		dlsym(RTLD_NEXT, "pier_mr_sync_for_device"));
+
+	flushes++;
+	return refuses_flushes ? -EIO : next(mr, offset, length);
+}
+
+/* A lost NIC that completed nothing brought no bytes, and may fail to flush any. */
+static void reads_that_are_repeated_flush_the_other_nic(void **)
+{
+	const std::string good = options.device + "," + options.device;
+	test_memory source(8 * mib), target(8 * mib);
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", { { "device", two_rails("wc@1=RETRY_EXC_ERR", true) } });
+	test_agent two("two", { { "device", good } });
+	unsetenv("PIER_CANARY");
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	target.put(0, test_bytes(8 * mib, 12));
+	flushes = 0;
+	assert_int_equal(
+		one.move(NIXL_READ, "two", { { source.addr, target.addr, 8 * mib } }),
+		NIXL_SUCCESS);
+	assert_int_equal(flushes, 1);
+	assert_true(source.get() == target.get());
+}
+
+/* It would say that bytes are there. Others are delivered, in order. */
+static void a_notification_of_bytes_that_are_not_visible_is_lost(void **)
+{
+	test_memory source(mib), target(mib);
+	test_agent one("one"), two("two");
+	std::string message = "not visible", next = "visible";
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	refuses_flushes = true;
+	assert_int_equal(one.engine->genNotif("two", "before"), NIXL_SUCCESS);
+	assert_int_equal(one.move(NIXL_WRITE, "two", { { source.addr, target.addr, mib } },
+				  &message),
+			 NIXL_SUCCESS);
+	assert_int_equal(one.engine->genNotif("two", "after"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "before");
+	assert_true(two.next_notice().second == "after");
+	refuses_flushes = false;
+	assert_int_equal(one.move(NIXL_WRITE, "two", { { source.addr, target.addr, mib } },
+				  &next),
+			 NIXL_SUCCESS);
+	assert_true(two.next_notice().second == next);
+}
+
 /* What ends of rails tell each other, on the way. */
 static std::atomic<bool> holds_records;
 static std::mutex records_lock;
@@ -1368,6 +1430,12 @@ std::vector<CMUnitTest> failure_tests()
 		tests.push_back(cmocka_unit_test(transfers_finish_before_the_end));
 		tests.push_back(cmocka_unit_test(memory_of_several_keys_is_moved));
 		tests.push_back(cmocka_unit_test(faults_are_reported_and_survived));
+	}
+	if (options.backend == "cuda" || options.backend == "hip") {
+		tests.push_back(
+			cmocka_unit_test(reads_that_are_repeated_flush_the_other_nic));
+		tests.push_back(cmocka_unit_test(
+			a_notification_of_bytes_that_are_not_visible_is_lost));
 	}
 	if (options.device == PIER_SOFT_DEVICE && options.backend == "host")
 		tests.push_back(cmocka_unit_test(faults_of_a_cache_are_survived));
