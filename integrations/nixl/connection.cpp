@@ -219,6 +219,7 @@ int connection::begin(std::vector<channel_end> &connected, owned_fd &&stream,
 		drop_rails();
 		return error;
 	}
+	driven_by = &by;
 	error = by.add_end(shared_from_this());
 	if (error)
 		fail_all(status_of(error));
@@ -261,6 +262,7 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	/* Software NICs and inline data may be done already. */
 	if (of.status == NIXL_IN_PROG && !over)
 		make_progress();
+	start_deadline();
 	return of.status;
 }
 
@@ -448,7 +450,15 @@ nixl_status_t connection::notify(const std::string &message)
 		return NIXL_ERR_REMOTE_DISCONNECT;
 	queue_notice(nullptr, message);
 	make_progress();
+	start_deadline();
 	return over ? NIXL_ERR_REMOTE_DISCONNECT : NIXL_SUCCESS;
+}
+
+/* A driver that waits for a completion does not notice that none comes. */
+void connection::start_deadline()
+{
+	if (!over && !is_timed && is_busy(nullptr))
+		driven_by->look_at(*this);
 }
 
 /* The head is read by visitor::take_message(). */

@@ -157,6 +157,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 
 	const settings &chosen;
 	losses &counted;
+	driver *driven_by = nullptr;	       /* as soon as it is connected */
 	std::atomic<bool> is_closing{ false }; /* nothing more is accepted */
 	time_point closes_at;
 	std::condition_variable progressed;
@@ -186,6 +187,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	int post_batch(rail &on, range &of, struct pier_work &ret_work);
 	void finish_posting(request &of);
 	void queue_notice(request *owner, const std::string &message);
+	void start_deadline();
 	void post_notices();
 	void fill_slot();
 	bool post_slot();

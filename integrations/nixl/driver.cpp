@@ -144,6 +144,18 @@ void driver::wake_up()
 	eventfd_write(wake.fd, 1);
 }
 
+static const uint32_t socket_events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+
+/* The socket is writable, which is an event as soon as it is asked for again. */
+void driver::look_at(driven &end)
+{
+	struct epoll_event event = {};
+
+	event.events = socket_events;
+	event.data.u64 = end.id << 1 | 1;
+	end.is_timed = !epoll_ctl(epoll.fd, EPOLL_CTL_MOD, end.socket.fd, &event);
+}
+
 /*
  * The number of the end, and in the lowest bit whether the fd is its socket. Numbers are
  * not reused, so that an event that was already taken cannot reach another end. Fds of
@@ -165,7 +177,7 @@ int driver::add_end(const std::shared_ptr<driven> &end)
 			error = -errno;
 	/* The socket is writable now: the first event makes the thread look at the end.
 	 */
-	event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+	event.events = socket_events;
 	event.data.u64 = id << 1 | 1;
 	if (!error && epoll_ctl(epoll.fd, EPOLL_CTL_ADD, end->socket.fd, &event))
 		error = -errno;
@@ -173,6 +185,7 @@ int driver::add_end(const std::shared_ptr<driven> &end)
 		report_line("a connection cannot be watched: %s", strerror(-error));
 	else
 		ends[id] = { end, end->polls - 1 };
+	end->id = id;
 	return error;
 }
 
@@ -206,13 +219,14 @@ void driver::visit_end(uint64_t id, bool at_socket)
 	}
 	resting.erase(id);
 	timed.erase(id);
+	end->is_timed = is_polled || end->has_deadline();
 	if (end->over) {
 		guard.unlock();
 		std::lock_guard<std::mutex> all(lock);
 		ends.erase(id);
 	} else if (is_polled) {
 		resting.insert(id);
-	} else if (end->has_deadline()) {
+	} else if (end->is_timed) {
 		timed.insert(id);
 	}
 }

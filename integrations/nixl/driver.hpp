@@ -57,6 +57,12 @@ class driven
 	std::atomic<uint32_t> polls{ 0 };
 	/* The end can no longer be used. Set with `lock` held; never cleared. */
 	std::atomic<bool> over{ false };
+	/*
+	 * The driver looks at the end without an event, or is about to. Guarded by
+	 * `lock`.
+	 */
+	bool is_timed = true;
+	uint64_t id = 0; /* the driver's, of this end */
 	/* Stays open as long as the connection: its end shows that the peer is gone. */
 	owned_fd socket;
 	/*
@@ -101,7 +107,7 @@ class driven
  * would cost both threads a switch for each completion, and looks once a millisecond
  * whether the application still polls.
  *
- * Threads: any thread may call add_end() and wake_up().
+ * Threads: any thread may call add_end(), wake_up() and look_at().
  */
 class driver
 {
@@ -119,6 +125,8 @@ class driver
 	int add_end(const std::shared_ptr<driven> &end);
 	/* Look at all ends soon: one of them has got a deadline. */
 	void wake_up();
+	/* The same for one end, whose lock is held, and which is not over. */
+	void look_at(driven &end);
 
       private:
 	struct watched {

@@ -235,6 +235,30 @@ static void notifications_that_cannot_be_sent_are_counted(void **)
 			       "notifications were not delivered") != std::string::npos);
 }
 
+/*
+ * The second completion never comes, and nobody calls the sender. The pause lets its
+ * thread fall asleep, in which it would miss the deadline.
+ */
+static void an_idle_connection_gets_a_deadline(void **)
+{
+	size_t channels;
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", { { "device", "fault:lost@2+:" + options.device },
+				{ "timeout", "1" } });
+	test_agent two("two");
+	unsetenv("PIER_CANARY");
+
+	one.meet(two);
+	assert_int_equal(one.engine->genNotif("two", "first"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "first");
+	usleep(300000);
+	channels = pier_object_count(PIER_OBJECT_CHANNEL);
+	assert_int_equal(one.engine->genNotif("two", "second"), NIXL_SUCCESS);
+	test_until("the end of the connection",
+		   [&] { return pier_object_count(PIER_OBJECT_CHANNEL) < channels; });
+}
+
 static void a_peer_without_metadata_is_not_found(void **)
 {
 	test_agent one("one");
@@ -254,9 +278,11 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(notifications_are_sent_before_the_end),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
-	if (options.device == PIER_SOFT_DEVICE)
+	if (options.device == PIER_SOFT_DEVICE) {
 		tests.push_back(
 			cmocka_unit_test(notifications_that_cannot_be_sent_are_counted));
+		tests.push_back(cmocka_unit_test(an_idle_connection_gets_a_deadline));
+	}
 	if (options.backend == "cuda")
 		tests.push_back(cmocka_unit_test(only_what_was_used_is_flushed));
 	return tests;
