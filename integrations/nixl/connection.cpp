@@ -81,8 +81,11 @@ void connection::fail_all(nixl_status_t status)
 	progressed.notify_all();
 }
 
+/* What has completed is done, although nobody has collected it yet. */
 void connection::hang_up()
 {
+	for (rail &one : rails)
+		collect_pieces(one);
 	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 }
 
@@ -526,9 +529,9 @@ bool connection::post_slot()
 	return true;
 }
 
-void connection::collect_rail(size_t index)
+/* Returns 1 if none is left, 0 if the next has not completed, or a negative errno. */
+int connection::collect_pieces(rail &of)
 {
-	rail &of = rails[index];
 	struct pier_result result;
 	int error = of.channel ? 1 : 0;
 
@@ -539,6 +542,13 @@ void connection::collect_rail(size_t index)
 		if (error == 1)
 			finish_piece(of, of.pop());
 	}
+	return error;
+}
+
+void connection::collect_rail(size_t index)
+{
+	int error = collect_pieces(rails[index]);
+
 	if (error == 0)
 		check_deadline(index);
 	else if (error < 0)

@@ -98,7 +98,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	/* How long a transfer of `bytes` takes, in microseconds. */
 	uint64_t estimate_us(uint64_t bytes);
 	void make_progress() override;
-	/* Requests in progress fail. */
+	/* Requests that have not completed fail. */
 	void hang_up() override;
 	bool has_deadline() const override
 	{
@@ -179,6 +179,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	void fail_rail(size_t index, int error, const std::string &cause);
 	void settle_rail(size_t index, uint64_t received) override;
 	void move_notices(uint64_t received);
+	int collect_pieces(rail &of);
 	void collect_rail(size_t index);
 	void check_deadline(size_t index);
 	bool is_busy(const local_memory *memory) const;
