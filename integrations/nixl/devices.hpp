@@ -50,6 +50,8 @@ class device_list
 	int open_one(const std::string &name, const settings &chosen);
 };
 
+/* The longest notification. */
+#define PIER_NIXL_NOTICE_MAX (64 << 20)
 /* A notification travels in messages of at most this size. */
 #define PIER_NIXL_SLOT_SIZE 4096
 /* Messages that the receiver has room for. */

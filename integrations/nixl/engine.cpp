@@ -506,6 +506,16 @@ nixl_status_t engine::prepXfer(const nixl_xfer_op_t &operation,
 	return status;
 }
 
+/* As the head of a notification has it. */
+static bool is_too_long(const std::string &message)
+{
+	if (message.size() <= PIER_NIXL_NOTICE_MAX)
+		return false;
+	report_line("a notification of %zu bytes is longer than %d", message.size(),
+		    PIER_NIXL_NOTICE_MAX);
+	return true;
+}
+
 nixl_status_t engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
 			       const nixl_meta_dlist_t &, const std::string &agent,
 			       nixlBackendReqH *&handle,
@@ -514,7 +524,9 @@ nixl_status_t engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	auto *of = static_cast<request *>(handle);
 	nixl_status_t status = NIXL_SUCCESS;
 
-	if (!of->on->accepts_requests())
+	if (options && options->hasNotif && is_too_long(options->notifMsg))
+		status = NIXL_ERR_INVALID_PARAM;
+	else if (!of->on->accepts_requests())
 		status = find_link(agent, of, of->on);
 	if (status != NIXL_SUCCESS)
 		return of->status = status;
@@ -613,7 +625,8 @@ nixl_status_t engine::getNotifs(notif_list_t &list)
 nixl_status_t engine::genNotif(const std::string &agent, const std::string &message) const
 {
 	std::shared_ptr<connection> link;
-	nixl_status_t status = find_link(agent, nullptr, link);
+	nixl_status_t status = is_too_long(message) ? NIXL_ERR_INVALID_PARAM
+						    : find_link(agent, nullptr, link);
 
 	return status ? status : link->notify(message);
 }

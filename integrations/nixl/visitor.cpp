@@ -10,8 +10,6 @@
 namespace pier_nixl
 {
 
-/* The longest notification. */
-static const size_t text_max = 64 << 20;
 static const size_t head_size = 4 + 8 + 8;
 
 visitor::visitor(inbox &where, owned_fd &&from, const std::string &called)
@@ -69,7 +67,9 @@ void visitor::make_progress()
 	for (size_t i = 0; i < pools.size(); i++) {
 		int error = pools[i] ? take_messages(i) : 0;
 
-		if (error)
+		if (is_confused)
+			end_now();
+		else if (error)
 			lose_rail(i, error);
 	}
 }
@@ -87,8 +87,8 @@ int visitor::take_messages(size_t index)
 			take_message((const uint8_t *)message.pointer, message.length);
 			pier_recv_pool_release(pools[index], &message);
 		}
-	} while (count == 1);
-	return count;
+	} while (count == 1 && !is_confused);
+	return std::min(count, 0);
 }
 
 /*
@@ -105,7 +105,7 @@ void visitor::lose_rail(size_t index, int error)
 	end_rail(index, received);
 	pier_recv_pool_destroy(pools[index]);
 	pools[index] = nullptr;
-	if (!has_channels())
+	if (is_confused || !has_channels())
 		end_now();
 }
 
@@ -125,10 +125,11 @@ void visitor::take_message(const uint8_t *bytes, size_t length)
 		expected = reader.number(4);
 		written.groups = reader.number(8);
 		written.devices = reader.number(8);
-		if (reader.failed() || expected > text_max) {
-			report_line("%s sent something other than a notification",
+		if (reader.failed() || expected > PIER_NIXL_NOTICE_MAX) {
+			report_line("agent \"%s\" sent something other than a "
+				    "notification",
 				    agent.c_str());
-			expected = 0;
+			is_confused = true;
 			return;
 		}
 		has_head = true;

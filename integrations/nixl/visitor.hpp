@@ -76,6 +76,7 @@ class visitor : public driven
 	size_t expected = 0;
 	flush_set written;
 	bool has_head = false;
+	bool is_confused = false; /* the peer's messages are no notifications */
 
 	void end_now();
 	void lose_rail(size_t index, int error) override;

@@ -70,6 +70,22 @@ static void notifications_have_any_length_and_keep_their_order(void **)
 		assert_true(two.next_notice().second == test_bytes(length, 1));
 }
 
+static void notifications_that_are_too_long_are_refused(void **)
+{
+	std::string text(64 * mib + 1, 'x');
+	test_agent one("one"), two("two");
+	nixlBackendReqH *handle;
+
+	one.meet(two);
+	handle = one.prepare(NIXL_WRITE, "two", {});
+	assert_int_equal(one.post(NIXL_WRITE, "two", handle, &text),
+			 NIXL_ERR_INVALID_PARAM);
+	one.release(handle);
+	assert_int_equal(one.engine->genNotif("two", text), NIXL_ERR_INVALID_PARAM);
+	assert_int_equal(one.engine->genNotif("two", "short"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "short");
+}
+
 /* The receiver's thread takes them, so that the sender never waits for its program. */
 static void notifications_wait_for_their_reader(void **)
 {
@@ -274,6 +290,7 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(notifications_follow_the_bytes),
 		cmocka_unit_test(notifications_of_reads_arrive_at_the_owner),
 		cmocka_unit_test(notifications_have_any_length_and_keep_their_order),
+		cmocka_unit_test(notifications_that_are_too_long_are_refused),
 		cmocka_unit_test(notifications_wait_for_their_reader),
 		cmocka_unit_test(notifications_are_sent_before_the_end),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
