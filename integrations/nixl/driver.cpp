@@ -79,8 +79,10 @@ bool driven::read_socket()
 		uint64_t messages = reader.number(8);
 
 		record_length = 0;
-		if (index >= ends.size())
+		/* Endless records would keep the thread here. */
+		if (index >= ends.size() || recorded >> index & 1)
 			return false;
+		recorded |= UINT64_C(1) << index;
 		if (ends[index].channel)
 			lose_rail(index, -ECONNRESET);
 		if (!over)

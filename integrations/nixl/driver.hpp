@@ -45,7 +45,10 @@ class driven
 	 * something has completed already: make progress, and arm again.
 	 */
 	bool arm_events();
-	/* Take what the peer wrote to the socket. Returns false if the peer is gone. */
+	/*
+	 * Take what the peer wrote to the socket. Returns false if the peer is gone, or
+	 * wrote something other than one record for each rail.
+	 */
 	bool read_socket();
 
 	/* Call hang_up() unless the end is over. Takes the lock. */
@@ -99,6 +102,7 @@ class driven
 	static const size_t record_size = 12;
 	uint8_t record[record_size]; /* that is arriving */
 	size_t record_length = 0;
+	uint64_t recorded = 0; /* bit n: rail n has its record, and gets no other */
 };
 
 /*

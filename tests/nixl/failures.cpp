@@ -285,7 +285,7 @@ static void a_notification_of_bytes_that_are_not_visible_is_lost(void **)
 }
 
 /* What ends of rails tell each other, on the way. */
-static std::atomic<bool> holds_records;
+static std::atomic<bool> holds_records, doubles_records;
 static std::mutex records_lock;
 static std::vector<std::pair<int, std::string>> records_held;
 
@@ -296,7 +296,11 @@ extern "C" ssize_t send(int fd, const void *bytes, size_t size, int flags)
 		reinterpret_cast<ssize_t (*)(int, const void *, size_t, int)>(
 			dlsym(RTLD_NEXT, "send"));
 
-	if (!holds_records || size != 12 || flags != (MSG_DONTWAIT | MSG_NOSIGNAL))
+	if (size != 12 || flags != (MSG_DONTWAIT | MSG_NOSIGNAL))
+		return next(fd, bytes, size, flags);
+	if (doubles_records)
+		next(fd, bytes, size, flags);
+	if (!holds_records)
 		return next(fd, bytes, size, flags);
 	std::unique_lock<std::mutex> guard(records_lock);
 
@@ -357,6 +361,28 @@ static void repeated_writes_wait_for_the_peer(void **)
 	assert_int_equal(one.wait(handle), NIXL_SUCCESS);
 	assert_true(target.get() == source.get());
 	one.release(handle);
+}
+
+/* One rail of two fails, and its record comes twice: the other rail ends, too. */
+static void a_second_record_ends_the_connection(void **)
+{
+	test_memory source(mib), target(mib);
+	size_t channels;
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", { { "device", two_rails("wc@1=RETRY_EXC_ERR", true) } });
+	test_agent two("two", { { "device", options.device + "," + options.device } });
+	unsetenv("PIER_CANARY");
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	channels = pier_object_count(PIER_OBJECT_CHANNEL);
+	doubles_records = true;
+	one.move(NIXL_READ, "two", { { source.addr, target.addr, mib } });
+	test_until("the end of the connection",
+		   [&] { return pier_object_count(PIER_OBJECT_CHANNEL) == channels; });
+	doubles_records = false;
 }
 
 int run_victim(int socket)
@@ -1426,6 +1452,7 @@ std::vector<CMUnitTest> failure_tests()
 		tests.push_back(cmocka_unit_test(a_rail_without_completions_is_lost));
 		tests.push_back(
 			cmocka_unit_test(repeated_writes_wait_for_the_peer));
+		tests.push_back(cmocka_unit_test(a_second_record_ends_the_connection));
 		tests.push_back(cmocka_unit_test(requests_end_without_a_completion));
 		tests.push_back(cmocka_unit_test(transfers_finish_before_the_end));
 		tests.push_back(cmocka_unit_test(memory_of_several_keys_is_moved));
