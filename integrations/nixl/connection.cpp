@@ -222,6 +222,9 @@ int connection::begin(std::vector<channel_end> &connected, owned_fd &&stream,
 		drop_rails();
 		return error;
 	}
+	/* What was posted before the peer was removed begins only now. */
+	if (is_closing)
+		closes_at = std::max(closes_at, clock_now() + finish_time);
 	driven_by = &by;
 	error = by.add_end(shared_from_this());
 	if (error)

@@ -45,6 +45,9 @@ struct losses {
 class connection : public driven, public std::enable_shared_from_this<connection>
 {
       public:
+	/* Accepted work has this long to finish before its connection is ended. */
+	static constexpr auto finish_time = std::chrono::seconds(5);
+
 	/*
 	 * by_user, of_agent  must outlast the connection
 	 * called             the agent's name
@@ -87,7 +90,9 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	}
 	/*
 	 * Accept no more, and end the connection when everything that was accepted has
-	 * ended, also notifications, or at `end`. The driver does this afterwards.
+	 * ended, also notifications, or at `end`; if the agent is still being called,
+	 * finish_time after it is connected at the earliest. The driver does this
+	 * afterwards.
 	 */
 	void close_later(time_point end);
 	/*

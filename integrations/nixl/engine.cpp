@@ -10,9 +10,6 @@
 namespace pier_nixl
 {
 
-/* Work that was accepted has this long to finish before its connection is ended. */
-static const auto finish_time = std::chrono::seconds(5);
-
 engine::engine(const nixlBackendInitParams *params) : nixlBackendEngine(params)
 {
 	initErr = read_settings(*params->customParams, chosen) || start();
@@ -56,7 +53,7 @@ int engine::start()
  */
 engine::~engine()
 {
-	auto end = clock_now() + finish_time;
+	auto end = clock_now() + connection::finish_time;
 
 	for (const auto &one : links)
 		one->close_later(end);
@@ -219,7 +216,7 @@ nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 {
 	std::unique_ptr<local_share> share(static_cast<local_share *>(meta));
 	const std::shared_ptr<local_memory> memory = share->memory;
-	auto end = clock_now() + finish_time;
+	auto end = clock_now() + connection::finish_time;
 	std::vector<std::shared_ptr<connection>> current;
 	int error;
 
@@ -335,7 +332,7 @@ nixl_status_t engine::disconnect(const std::string &agent)
 	std::lock_guard<std::mutex> guard(known->lock);
 
 	if (known->link)
-		known->link->close_later(clock_now() + finish_time);
+		known->link->close_later(clock_now() + connection::finish_time);
 	progress.wake_up();
 	return NIXL_SUCCESS;
 }
