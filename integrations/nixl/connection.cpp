@@ -121,7 +121,9 @@ void connection::fail_rail(size_t index, int error, const std::string &cause)
 		    agent.c_str(), index, of.name.c_str(), left, cause.c_str());
 	end_rail(index, 0);
 	of.channel = nullptr;
-	of.since = clock_now();
+	/* The time of a piece covers the peer's answer, too. */
+	if (of.pieces.empty())
+		of.since = clock_now();
 	std::erase_if(of.pieces, [](const piece &one) { return !one.bytes.owner; });
 	drop_released(of);
 }
@@ -567,7 +569,6 @@ void connection::check_deadline(size_t index)
 {
 	auto limit = std::chrono::milliseconds(chosen.timeout * 1000ull);
 	rail &of = rails[index];
-	time_point since = of.since;
 	bool is_waited_for = !of.pieces.empty() ||
 			     (index == notice_rail && slots_done < slots_filled);
 	size_t left = 0;
@@ -576,14 +577,12 @@ void connection::check_deadline(size_t index)
 		left += one.channel && &one != &of;
 	if (of.channel && left > 0)
 		limit /= 2;
-	if (of.is_settled || !is_waited_for || clock_now() - since <= limit)
+	if (of.is_settled || !is_waited_for || clock_now() - of.since <= limit)
 		return;
 	if (of.channel) {
 		fail_rail(index, -EHOSTUNREACH,
 			  "no request completed within " + std::to_string(limit.count()) +
 				  " ms (PIER_NIXL_TIMEOUT)");
-		if (!over)
-			of.since = since;
 		return;
 	}
 	report_line("agent \"%s\": the peer did not answer that rail %zu had failed "
