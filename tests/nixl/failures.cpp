@@ -208,7 +208,7 @@ static void transfers_survive_a_lost_rail(void **)
 		for (const char *plan :
 		     { "wc@1=RETRY_EXC_ERR", "wc@5=RETRY_EXC_ERR", "wc@20=LOC_QP_OP_ERR",
 		       "dead@5=20ms", "post_send@1=EIO", "post_send@7=EIO",
-		       "poll_cq@20=EIO", "req_notify_cq@2=EIO" })
+		       "poll_cq@20=EIO", "req_notify_cq@1=EIO" })
 			lose_a_rail(two_rails(plan, is_first), good);
 		lose_a_rail(good, two_rails("req_notify_cq@3=EIO", is_first));
 	}
