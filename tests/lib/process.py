@@ -10,6 +10,9 @@ import signal
 import subprocess
 import time
 
+# What ends a run of tests.
+STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
 
 class Deadline(Exception):
     """The program did not end in time, and was killed."""

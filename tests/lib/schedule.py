@@ -17,9 +17,8 @@ import time
 import traceback
 from multiprocessing.connection import wait
 
-from process import adopt_orphans, end_orphans, say
+from process import STOPS, adopt_orphans, end_orphans, say
 
-STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 PR_SET_PDEATHSIG = 1  # prctl(2)
 FORK = multiprocessing.get_context("fork")
 # The time that an interrupted task has to end its programs before it is killed.

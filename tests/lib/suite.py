@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A suite of tests: its environment, its deadline, and running a program of it."""
 
+import contextlib
 import os
 import pathlib
+import shutil
+import signal
 import tempfile
 import time
 
-from process import Deadline, end_orphans, processor_seconds, run, say
+from process import STOPS, Deadline, end_orphans, processor_seconds, run, say
 from tap import Reader, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,6 +36,22 @@ SANITIZER_ENV = {
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
+
+
+@contextlib.contextmanager
+def temporary_folder():
+    """A new folder, and its path. An interrupt that comes while it is made or removed waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        folder = tempfile.mkdtemp(prefix="pier-")
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+            yield folder
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def clean_environment():
@@ -134,7 +153,7 @@ class Suite:
         return again
 
     def run_and_count(self, reader, line, argv, seconds, env, cwd):
-        with tempfile.TemporaryDirectory(prefix="pier-") as folder:
+        with temporary_folder() as folder:
             env = {**self.env, "TMPDIR": folder, **(env or {})}
             try:
                 reader.end(run([str(a) for a in argv], seconds, line, env, cwd))
