@@ -836,7 +836,8 @@ static void connections_that_cannot_be_watched_end(void **)
 	refuses_watches = true;
 	status = one.move(NIXL_WRITE, "two", { { source.addr, target.addr, mib } });
 	refuses_watches = false;
-	assert_int_equal(status, NIXL_ERR_BACKEND);
+	/* The connection has ended after the request was posted, or before. */
+	assert_true(status == NIXL_ERR_BACKEND || status == NIXL_ERR_REMOTE_DISCONNECT);
 	test_until("the channels are destroyed",
 		   [&] { return pier_object_count(PIER_OBJECT_CHANNEL) == channels; });
 	assert_int_equal(
