@@ -89,6 +89,14 @@ void connection::hang_up()
 	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 }
 
+/* Rails that work, beside this one. */
+size_t connection::count_others(const rail &of) const
+{
+	return (size_t)std::ranges::count_if(rails, [&](const rail &one) {
+		return one.channel && &one != &of;
+	});
+}
+
 void connection::lose_rail(size_t index, int error)
 {
 	fail_rail(index, error,
@@ -103,13 +111,11 @@ void connection::fail_rail(size_t index, int error, const std::string &cause)
 {
 	rail &of = rails[index];
 	struct pier_channel_failure failure;
-	size_t left = 0;
+	size_t left = count_others(of);
 
 	/* Requests behind the first that fails are flushed. */
 	if (pier_channel_error(of.channel, &failure, sizeof(failure)))
 		error = failure.first.error;
-	for (const rail &one : rails)
-		left += one.channel && &one != &of;
 	if (left == 0) {
 		report_line("agent \"%s\": %s failed, and no rail is left: %s",
 			    agent.c_str(), of.name.c_str(), cause.c_str());
@@ -317,6 +323,8 @@ void connection::close_later(time_point end)
 	/* The agent is still being called, and nothing waits for it. */
 	if (!over && ends.empty() && !is_busy(nullptr))
 		fail_all(NIXL_ERR_CANCELED);
+	if (!over && driven_by)
+		driven_by->look_at(*this);
 }
 
 /* The driver makes progress meanwhile. */
@@ -571,11 +579,8 @@ void connection::check_deadline(size_t index)
 	rail &of = rails[index];
 	bool is_waited_for = !of.pieces.empty() ||
 			     (index == notice_rail && slots_done < slots_filled);
-	size_t left = 0;
 
-	for (const rail &one : rails)
-		left += one.channel && &one != &of;
-	if (of.channel && left > 0)
+	if (of.channel && count_others(of) > 0)
 		limit /= 2;
 	if (of.is_settled || !is_waited_for || clock_now() - of.since <= limit)
 		return;

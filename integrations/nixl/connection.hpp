@@ -180,6 +180,7 @@ class connection : public driven, public std::enable_shared_from_this<connection
 	uint64_t bytes_per_ms = 0; /* of recent transfers; 0: unknown */
 
 	int set_up_rails(const agent_address &peer, const device_list &devices);
+	size_t count_others(const rail &of) const;
 	void lose_rail(size_t index, int error) override;
 	void fail_rail(size_t index, int error, const std::string &cause);
 	void settle_rail(size_t index, uint64_t received) override;

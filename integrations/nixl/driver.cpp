@@ -141,11 +141,6 @@ void driver::stop_thread()
 	timed.clear();
 }
 
-void driver::wake_up()
-{
-	eventfd_write(wake.fd, 1);
-}
-
 static const uint32_t socket_events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
 /* The socket is writable, which is an event as soon as it is asked for again. */
@@ -239,21 +234,10 @@ void driver::visit_set(std::set<uint64_t> visited)
 		visit_end(id, false);
 }
 
-std::set<uint64_t> driver::list_ends()
-{
-	std::lock_guard<std::mutex> guard(lock);
-	std::set<uint64_t> all;
-
-	for (const auto &one : ends)
-		all.insert(one.first);
-	return all;
-}
-
 void driver::run_loop()
 {
 	struct epoll_event events[16];
 	time_point looked_at;
-	eventfd_t woken;
 	int count;
 
 	while (!stopping) {
@@ -265,8 +249,6 @@ void driver::run_loop()
 			if (events[i].data.u64)
 				visit_end(events[i].data.u64 >> 1,
 					  events[i].data.u64 & 1);
-			else if (!eventfd_read(wake.fd, &woken) && !stopping)
-				visit_set(list_ends());
 		visit_set(resting);
 		if (timed.empty() || clock_now() - looked_at < deadline_time)
 			continue;

@@ -111,7 +111,7 @@ class driven
  * would cost both threads a switch for each completion, and looks once a millisecond
  * whether the application still polls.
  *
- * Threads: any thread may call add_end(), wake_up() and look_at().
+ * Threads: any thread may call add_end() and look_at().
  */
 class driver
 {
@@ -127,9 +127,7 @@ class driver
 	void stop_thread();
 	/* Drive an end until it is over; after an error not at all. */
 	int add_end(const std::shared_ptr<driven> &end);
-	/* Look at all ends soon: one of them has got a deadline. */
-	void wake_up();
-	/* The same for one end, whose lock is held, and which is not over. */
+	/* Look soon at an end, whose lock is held, and which is not over. */
 	void look_at(driven &end);
 
       private:
@@ -152,7 +150,6 @@ class driver
 	void run_loop();
 	void visit_end(uint64_t id, bool at_socket);
 	void visit_set(std::set<uint64_t> visited);
-	std::set<uint64_t> list_ends();
 };
 
 } // namespace pier_nixl

@@ -57,7 +57,6 @@ engine::~engine()
 
 	for (const auto &one : links)
 		one->close_later(end);
-	progress.wake_up();
 	for (const auto &one : links)
 		one->finish(nullptr, end);
 	entrance.stop_thread();
@@ -333,7 +332,6 @@ nixl_status_t engine::disconnect(const std::string &agent)
 
 	if (known->link)
 		known->link->close_later(clock_now() + connection::finish_time);
-	progress.wake_up();
 	return NIXL_SUCCESS;
 }
 
@@ -410,8 +408,6 @@ class engine::call : public meeting
 	/* The peer is not called again for some time before anybody can call. */
 	void fail(int error)
 	{
-		const char *name = agent.c_str(), *where = dial.where.c_str();
-
 		if (error == -ETIMEDOUT)
 			callee->rests_until =
 				clock_now() +
@@ -421,8 +417,8 @@ class engine::call : public meeting
 					dial.where)
 					       .c_str());
 		else
-			report_line("cannot reach agent \"%s\" at %s: %s", name, where,
-				    strerror(-error));
+			report_line("cannot reach agent \"%s\" at %s: %s",
+				    agent.c_str(), dial.where.c_str(), strerror(-error));
 		link->fail(status_of(error));
 	}
 };
@@ -546,7 +542,6 @@ nixl_status_t engine::releaseReqH(nixlBackendReqH *handle) const
 		std::shared_ptr<connection> on = of->on;
 
 		on->release(of);
-		progress.wake_up();
 	} else {
 		delete of;
 	}

@@ -252,16 +252,17 @@ static void notifications_that_cannot_be_sent_are_counted(void **)
 }
 
 /*
- * The second completion never comes, and nobody calls the sender. The pause lets its
- * thread fall asleep, in which it would miss the deadline.
+ * The second completion never comes, nor any event of the device, and nobody calls the
+ * sender. The pause lets its thread fall asleep, in which it would miss the deadline.
  */
 static void an_idle_connection_gets_a_deadline(void **)
 {
 	size_t channels;
 
 	setenv("PIER_CANARY", "off", 1);
-	test_agent one("one", { { "device", "fault:lost@2+:" + options.device },
-				{ "timeout", "1" } });
+	test_agent one("one",
+		       { { "device", "fault:lost@2+,event@1+=3600s:" + options.device },
+			 { "timeout", "1" } });
 	test_agent two("two");
 	unsetenv("PIER_CANARY");
 
@@ -271,6 +272,22 @@ static void an_idle_connection_gets_a_deadline(void **)
 	usleep(300000);
 	channels = pier_object_count(PIER_OBJECT_CHANNEL);
 	assert_int_equal(one.engine->genNotif("two", "second"), NIXL_SUCCESS);
+	test_until("the end of the connection",
+		   [&] { return pier_object_count(PIER_OBJECT_CHANNEL) < channels; });
+}
+
+/* Nothing happens on the connection of a peer that is removed: its end is asked for. */
+static void an_idle_connection_ends_with_its_peer(void **)
+{
+	test_agent one("one"), two("two");
+	size_t channels;
+
+	one.meet(two);
+	assert_int_equal(one.engine->genNotif("two", "first"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "first");
+	usleep(300000);
+	channels = pier_object_count(PIER_OBJECT_CHANNEL);
+	assert_int_equal(one.engine->disconnect("two"), NIXL_SUCCESS);
 	test_until("the end of the connection",
 		   [&] { return pier_object_count(PIER_OBJECT_CHANNEL) < channels; });
 }
@@ -293,6 +310,7 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(notifications_that_are_too_long_are_refused),
 		cmocka_unit_test(notifications_wait_for_their_reader),
 		cmocka_unit_test(notifications_are_sent_before_the_end),
+		cmocka_unit_test(an_idle_connection_ends_with_its_peer),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
 	if (options.device == PIER_SOFT_DEVICE) {
