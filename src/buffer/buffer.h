@@ -10,6 +10,8 @@
 #include "backends/backend.h"
 #include "core/object.h"
 
+struct ibv_dm;
+
 struct pier_buffer {
 	struct pier_object object;
 	const struct pier_backend *backend;
@@ -90,6 +92,13 @@ int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 int pier_make_buffer(const struct pier_backend *backend, const struct pier_memory *memory,
 		     uint64_t address, size_t length, bool wrapped,
 		     const struct pier_object *parent, struct pier_buffer **ret_buffer);
+
+/*
+ * The verbs object of a buffer that pier_buffer_alloc_on_nic() made on this device; NULL
+ * for every other buffer.
+ */
+struct ibv_dm *pier_nic_memory_on(const struct pier_device *device,
+				  const struct pier_buffer *buffer);
 
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);

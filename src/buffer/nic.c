@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "nic.h"
+#include "buffer.h"
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/object.h"
 #include "core/page.h"
+#include "device/device.h"
 
 /*
  * Memory of a NIC: ibv_alloc_dm(3). It belongs to the context that allocated it, so no

@@ -9,7 +9,6 @@
 
 #include "buffer/buffer.h"
 #include "buffer/locate.h"
-#include "buffer/nic.h"
 #include "buffer/topology_file.h"
 #include "canary.h"
 #include "core/error.h"

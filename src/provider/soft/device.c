@@ -27,7 +27,6 @@
 #include "provider/soft/queues/responder.h"
 #include "provider/soft/queues/srq.h"
 #include "provider/soft/regions/dm.h"
-#include "provider/soft/regions/join.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"

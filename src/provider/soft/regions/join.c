@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include "core/error.h"
-#include "join.h"
 #include "keys.h"
 #include "provider/provider.h"
 #include "region.h"

@@ -38,6 +38,14 @@ struct ibv_mr *pier_soft_reg_mr_ex(struct ibv_pd *pd, struct pier_reg_attr *attr
  */
 struct ibv_mr *pier_soft_reg_zero_based(struct ibv_pd *pd, int fd, uint64_t offset,
 					size_t length, int access, atomic_uint *users);
+
+/*
+ * One more key over regions: join_mrs() of struct pier_provider, with the rules and the
+ * limit of an mlx5 NIC. Until pier_soft_dereg_mr() deregisters the key, its regions
+ * cannot be (EBUSY).
+ */
+struct ibv_mr *pier_soft_join_mrs(struct ibv_qp *qp, const struct ibv_sge *parts,
+				  uint32_t count, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
 
 /*

@@ -44,7 +44,7 @@ struct soft_segment {
 	bool fixed;	 /* see pier_soft_is_fixed() */
 	bool readonly;	 /* its fd gives nobody the right to write */
 	uint64_t file_size;
-	struct soft_mr *lender; /* whose memory it is, or NULL: see join.h */
+	struct soft_mr *lender; /* whose memory it is, or NULL: see join.c */
 };
 
 struct soft_mr {
@@ -53,7 +53,7 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
-	uint32_t joins;			       /* segments that it lends: join.h */
+	uint32_t joins;			       /* segments that it lends: join.c */
 	atomic_uint *used;	 /* users of its DMA handle or NIC memory, or NULL */
 	struct pier_list grants; /* that peers have; link/grant.h */
 	uint64_t padding;	 /* see set_padding in provider.h */
@@ -89,7 +89,7 @@ int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *
 
 void pier_soft_free_mr(struct soft_mr *mr);
 
-/* The region no longer borrows memory of others: join.h. With the engine locked. */
+/* The region no longer borrows memory of others: join.c. With the engine locked. */
 void pier_soft_return_parts(struct soft_mr *mr);
 
 /* The segment that contains `offset` of the region. */
