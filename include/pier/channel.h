@@ -348,10 +348,10 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * changed; -EPIPE the channel is broken, for instance after pier_channel_cancel(), and
  * nothing was changed; -ESTALE the endpoint belongs to the connection before
  * pier_channel_reset(), and nothing was changed: reset the peer too and fetch its new
- * endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
- * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve as
- * many reads and atomics as the endpoint of this end promises, the error message gives
- * the possible number, and the endpoint has it after pier_channel_reset(). After any
+ * endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the peer's NIC cannot be reached;
+ * others of ibv_modify_qp(3). If the device cannot serve as many reads and atomics as the
+ * endpoint of this end promises, the error message gives the possible number, and the
+ * endpoint has it after pier_channel_reset(). After any
  * error except -EISCONN, -EBUSY and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
@@ -383,8 +383,8 @@ PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 /**
  * Begin pier_channel_handshake() without waiting: for one thread that connects many
  * channels, for instance a server whose callers may be slow. Nothing is read or written
- * before the first pier_channel_handshake_step(), unless the call fails, of which the
- * peer is told:
+ * before the first pier_channel_handshake_step(), except that the peer is told if the
+ * call fails:
  *
  *	pier_channel_handshake_start(channel, socket, socket, timeout_ms);
  *	while ((result = pier_channel_handshake_step(channel, fds, &left_ms)) == 0)
@@ -410,7 +410,7 @@ PIER_API int pier_channel_handshake_start(struct pier_channel *channel, int read
  *
  * The call waits for the device alone: each attempt of RTR can take the kernel a second
  * if the network does not resolve the peer's address, and soft0 up to 5 s if the process
- * of the peer is stopped. Before the next attempt is a pause of the same length.
+ * of the peer is stopped. The next attempt follows after a pause of the same length.
  *
  * ret_fds         two elements: what to wait for with poll(2), to read and to write. fd
  *                 is -1 if there is nothing, which poll(2) ignores

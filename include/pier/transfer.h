@@ -80,11 +80,11 @@ PIER_BEGIN_DECLS
  *			an error. The channel needs a max_send_wr of 3.
  *
  * A chunk that a failed rail had moved is judged anew by the rail that moves it again.
- * What comes later is not judged: packets of a failed rail that arrive after the chunk
- * was compared, writes by others, and the peer's copies out of bounce buffers after a
- * write without a receiver. For the second reads each rail has a region of its
- * own in the channel's PD until the transfer has ended, of 1 MiB for each chunk in
- * flight; a chunk then has at most 1 MiB, and `window` is at most 16. Device memory is
+ * Later changes are not noticed: by packets of a failed rail that arrive after the chunk
+ * was compared, by other writers, and by the peer's copies out of bounce buffers after a
+ * write without a receiver. For the second reads each rail has a region of its own in the
+ * channel's PD until the transfer has ended, with room for each chunk in flight; a chunk
+ * then has at most 1 MiB, and `window` is at most 16. Device memory is
  * copied to the host for its digest. CRC-32C finds accidents, no forgeries. Streams and
  * rings have no digests. libisal is opened when the first digest is needed (Debian:
  * libisal2).

@@ -374,7 +374,7 @@ static int destroy_objects(struct pier_loop *loop)
 	return error;
 }
 
-/* What is not destroyed now is left to the end of the protection domain. */
+/* What cannot be destroyed now is destroyed with the protection domain. */
 static void leave_loop(struct pier_pd *pd, struct pier_loop *loop)
 {
 	if (destroy_objects(loop) == 0) {

@@ -67,7 +67,7 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return ibv_dealloc_mw(mw);
 }
 
-/* Without it libibverbs' inline functions return EOPNOTSUPP. */
+/* Inline functions of libibverbs: EOPNOTSUPP if the driver has no such memory. */
 static struct ibv_dm *alloc_dm(struct ibv_context *context,
 			       struct ibv_alloc_dm_attr *attr)
 {

@@ -94,7 +94,7 @@ static int open_checks(struct pier_digests *digests, uint32_t count, uint64_t ch
 		return pier_fail(ENOMEM, "no memory for %u checks", count);
 	digests->count = count;
 	digests->mark = (uint64_t)pier_now();
-	/* Also for a mark behind the end of a short chunk. */
+	/* More than the chunk, so that a mark always fits. */
 	digests->room = (chunk / page + 1) * page;
 	length = count * digests->room;
 	error = pier_buffer_alloc("memfd", length, &digests->buffer);
@@ -172,7 +172,7 @@ static uint64_t place_of_check(const struct pier_digests *digests,
 struct pier_scatter pier_digests_element(struct pier_digests *digests,
 					 const struct pier_check *check)
 {
-	/* 2^64 by the golden ratio: each mark differs from those before. */
+	/* 2^64 divided by the golden ratio: no mark is like those before. */
 	digests->mark += UINT64_C(0x9e3779b97f4a7c15);
 	memcpy(digests->memory + place_of_check(digests, check), &digests->mark,
 	       sizeof(digests->mark));

@@ -21,8 +21,7 @@ enum {
 enum pier_check_state {
 	PIER_CHECK_FREE,    /* no chunk */
 	PIER_CHECK_MOVING,  /* its request is in flight */
-	PIER_CHECK_WAITING, /* its bytes have arrived, and the second read is not posted
-			     */
+	PIER_CHECK_WAITING, /* it has arrived, and waits for the second read */
 	PIER_CHECK_READING, /* the second read is in flight */
 };
 
@@ -32,13 +31,12 @@ struct pier_check {
 	uint32_t source; /* of a write: the digest of its source */
 };
 
-/* What a rail needs for digests. */
+/* The digests of one rail. */
 struct pier_digests {
-	struct pier_mr
-		*mr; /* the memory of the rail; `offset`: of byte 0 of the transfer */
-	uint64_t offset;
-	bool direct; /* NICs write directly to some of it, so it needs flushes */
-	char *copy;  /* PIER_DIGEST_CHUNK bytes, for memory that the CPU cannot read */
+	struct pier_mr *mr; /* the rail's memory */
+	uint64_t offset;    /* in it, of byte 0 of the transfer */
+	bool direct;	    /* NICs write directly to some of it, so it needs flushes */
+	char *copy; /* PIER_DIGEST_CHUNK bytes, for memory that the CPU cannot read */
 
 	/* Without a receiver: the place of each chunk's second read. */
 	struct pier_buffer *buffer;

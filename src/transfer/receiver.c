@@ -6,8 +6,8 @@
 
 #include "core/caller.h"
 #include "core/deadline.h"
-#include "core/error.h"
 #include "core/environment.h"
+#include "core/error.h"
 #include "core/extensible.h"
 #include "digest.h"
 #include "stream/recv_stream.h"

@@ -6,9 +6,9 @@
 
 #include "core/caller.h"
 #include "core/deadline.h"
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/extensible.h"
-#include "core/environment.h"
 #include "digest.h"
 #include "remaining.h"
 #include "stream/send_stream.h"

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-# What ends a run of tests.
+# Signals that end a run of tests.
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 

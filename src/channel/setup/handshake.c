@@ -376,8 +376,8 @@ struct pier_handshake {
 };
 
 /*
- * What an earlier handshake left is skipped, one message in each step: a peer that sends
- * such messages for ever must not keep the thread, nor outlive the deadline.
+ * Messages that an earlier handshake left are skipped, one in each step. A peer that
+ * sends them for ever must neither keep the thread busy nor extend the deadline.
  */
 static int skip_message(struct pier_handshake *of)
 {
@@ -387,8 +387,8 @@ static int skip_message(struct pier_handshake *of)
 	of->stream.wanted[1].fd = -1;
 	if (pier_poll_timeout(of->stream.deadline) > 0)
 		return 0;
-	return pier_fail(ETIMEDOUT, "the peer sent nothing but what belongs to earlier "
-				    "handshakes in time");
+	return pier_fail(ETIMEDOUT, "the peer did not answer in time: it sent only "
+				    "messages of earlier handshakes");
 }
 
 static int receive_endpoint(struct pier_channel *channel)
@@ -501,9 +501,7 @@ static int take_steps(struct pier_channel *channel)
 
 	while (result == 1 && of->phase != CONNECTED)
 		result = phases[of->phase](channel);
-	if (result == 0)
-		return 0;
-	return end_handshake(channel, result == 1 ? 0 : result);
+	return result == 0 ? 0 : end_handshake(channel, result == 1 ? 0 : result);
 }
 
 /* poll(2) ignores a negative fd: the peer would seem silent. */
@@ -567,10 +565,9 @@ int pier_channel_handshake_step(struct pier_channel *channel, struct pollfd *ret
 
 	if (!result && !of)
 		result = pier_fail(EINVAL, "no handshake of the channel is in progress");
-	if (!result)
-		result = take_steps(channel);
-	else
+	if (result)
 		return result;
+	result = take_steps(channel);
 	if (result == 0) {
 		memcpy(ret_fds, of->stream.wanted, sizeof(of->stream.wanted));
 		*ret_timeout_ms = of->phase == CONNECT

@@ -7,7 +7,7 @@
 #include "fault.h"
 
 /*
- * Requests that succeed and move wrong bytes. What a write or a send carries is changed
+ * Requests that succeed and move wrong bytes. The bytes of a write or a send are changed
  * when it is posted, without touching the caller's memory: the device gets another gather
  * list, with bytes of a region of the queue pair's own. A read is posted with another
  * scatter list, or the CPU changes the bytes that it brought before its completion is

@@ -6,7 +6,7 @@
 
 #include "fault.h"
 
-/* What the CPU needs to reach the memory of regions. */
+/* How the CPU reaches the memory of regions. */
 
 /* Let the CPU reach a new region: at `addr`, or in a dma-buf of that offset. */
 void pier_fault_reach_region(struct fault_mr *mr, void *addr, size_t length,
